@@ -1,0 +1,106 @@
+"""The program that computes tokens, and how it forms batches."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from steelyard.api.quantities import Duration
+from steelyard.api.record import Record
+
+EngineName = Literal["llama-cpp", "simulated"]
+Strategy = Literal["static", "dynamic", "continuous", "chunked"]
+
+EnvName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
+ObjectKey = Annotated[str, Field(min_length=1, max_length=253)]
+
+
+class KeySelector(Record):
+    """One key of a Secret or ConfigMap of the service's namespace."""
+
+    name: ObjectKey
+    """Name of the object."""
+    key: ObjectKey
+    """The key in it."""
+    optional: bool | None = None
+    """Whether the pod may start without it. Default false."""
+
+
+class FieldSelector(Record):
+    """A field of the pod, such as status.podIP."""
+
+    field_path: ObjectKey
+    """Path of the field."""
+
+
+class EnvSource(Record):
+    """Where the value of a variable comes from; exactly one of the fields."""
+
+    secret_key_ref: KeySelector | None = None
+    """A key of a Secret."""
+    config_map_key_ref: KeySelector | None = None
+    """A key of a ConfigMap."""
+    field_ref: FieldSelector | None = None
+    """A field of the pod."""
+
+
+class EnvVar(Record):
+    """One environment variable."""
+
+    name: EnvName
+    """Name of the variable."""
+    value: Annotated[str, Field(max_length=4096)] | None = None
+    """Its value, as text."""
+    value_from: EnvSource | None = None
+    """Where the value comes from instead."""
+
+
+EnvList = Annotated[
+    tuple[EnvVar, ...],
+    Field(
+        max_length=64,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    ),
+]
+Args = Annotated[
+    tuple[Annotated[str, Field(max_length=4096)], ...],
+    Field(max_length=64, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+]
+
+
+class Engine(Record):
+    """The program that computes tokens."""
+
+    name: EngineName = "llama-cpp"
+    """llama-cpp: the embedded engine, real computation on processors. simulated: the same server, which computes
+    nothing and keeps the time of the named accelerator, to rehearse objectives and scaling without hardware.
+    Default llama-cpp."""
+    image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\s]+$")] | None = None
+    """Image of the engine. Default: the operator's setting for this engine."""
+    args: Args = ()
+    """Extra flags of the engine. One that a typed field owns is refused, with that field's name."""
+    env: EnvList = ()
+    """Extra environment variables of the engine."""
+
+
+class Batching(Record):
+    """How an engine forms batches. A field that is set on a role overrides the service's."""
+
+    strategy: Strategy | None = None
+    """static: a full batch runs to its end before the next one starts. dynamic: as static, but waits at most maxWait
+    for a batch to fill. continuous: requests join and leave at each step. chunked: as continuous, and long prompts
+    are cut to maxBatchTokens so that running answers are not held up. Default chunked."""
+    max_sequences: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Most requests in one batch. Default: 8 for llama-cpp, 256 for simulated."""
+    max_batch_tokens: Annotated[int, Field(ge=16, le=1_048_576)] | None = None
+    """Most tokens of one step. Without chunks a whole prompt must fit, so it must then be at least contextLength.
+    Default: 512 for llama-cpp, 8192 for simulated, raised to contextLength where the strategy does not cut prompts."""
+    max_wait: Duration | None = None
+    """Longest time the first request waits for others; only with strategy dynamic. Default 50ms."""
+
+
+class Cache(Record):
+    """The memory of attention keys and values (KV cache) of one engine replica."""
+
+    kv_tokens: Annotated[int, Field(ge=256, le=1_073_741_824)] | None = None
+    """Tokens the KV cache of one replica holds. Default: maxSequences × contextLength, so that every sequence can
+    reach its full length."""

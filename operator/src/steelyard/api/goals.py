@@ -1,0 +1,64 @@
+"""What the service owes its users (objectives), and how far the operator may go to keep it (autoscaling)."""
+
+from fractions import Fraction
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from steelyard.api.quantities import Duration
+from steelyard.api.record import Record
+
+
+class Objectives(Record):
+    """Latency objectives, judged per request at the gateway. A request counts as met when it meets all that are set."""
+
+    time_to_first_token: Duration | None = None
+    """TTFT: longest time from a request's arrival to its first token. Default: not judged."""
+    time_per_output_token: Duration | None = None
+    """TPOT: longest mean time per output token of a request, after the first. Default: not judged."""
+    attainment: Annotated[float, Field(gt=0, lt=100)] = 95
+    """Percent of requests that must meet the objectives, above 0 and below 100. Default 95."""
+    window: Duration = Duration("5m")
+    """Span over which attainment is counted. Default 5m."""
+
+
+class Budget(Record):
+    """The most the service may use."""
+
+    accelerators: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Accelerators of all roles together. Default: the roles' maxima are the only limit."""
+    cost_per_hour: Annotated[float, Field(gt=0, le=10_000_000)] | None = None
+    """Cost of all accelerators per hour, in the currency of the catalogue's prices. Default: no limit."""
+
+
+RatioText = Annotated[str, Field(max_length=9, pattern=r"^[1-9][0-9]{0,3}:[1-9][0-9]{0,3}$")]
+
+
+def ratio(text: str) -> Fraction:
+    """Read prefill:decode, such as "3:5", as a fraction."""
+    prefill, decode = text.split(":")
+    return Fraction(int(prefill), int(decode))
+
+
+class RatioBounds(Record):
+    """Bounds of prefill:decode, in accelerators."""
+
+    min: RatioText | None = None
+    """Least prefill per decode, such as "1:8". Default: no bound."""
+    max: RatioText | None = None
+    """Most prefill per decode, such as "4:1". Default: no bound."""
+
+
+class Autoscaling(Record):
+    """How far the operator may change the number and the roles of replicas."""
+
+    mode: Literal["Auto", "Recommend", "Off"] = "Auto"
+    """Auto: decides and acts. Recommend: decides and writes it into status, changes nothing. Off: after creation
+    nothing is written, so `kubectl scale` or another autoscaler rules. Default Auto."""
+    budget: Budget = Budget()
+    """The most the service may use."""
+    ratio: RatioBounds = RatioBounds()
+    """Bounds of prefill:decode."""
+    role_change: Literal["Allowed", "Never"] = "Allowed"
+    """Whether a running replica may change between prefill and decode where both pools run equal engines.
+    Default Allowed."""

@@ -1,0 +1,81 @@
+"""Every condition type, condition reason and event reason of Steelyard, in one place, so that each is spelt once.
+
+People write alerts on these words: they are API. A reason says what is the case, the message says what to do.
+"""
+
+from enum import StrEnum
+
+
+class ConditionType(StrEnum):
+    """What a condition of an InferenceService is about."""
+
+    ACCEPTED = "Accepted"  # the spec can be served; while False the last good children stay
+    MODEL_READY = "ModelReady"  # the weights are where the engines read them
+    PROGRESSING = "Progressing"  # the cluster is moving towards the spec
+    AVAILABLE = "Available"  # requests are answered now
+    METRICS_FRESH = "MetricsFresh"  # measurements are recent enough to act on
+    OBJECTIVES_FEASIBLE = "ObjectivesFeasible"  # the hardware could meet the objectives at all
+    OBJECTIVES_MET = "ObjectivesMet"  # attainment over the window is at or above the objective
+    SCALING_ACTIVE = "ScalingActive"  # decisions are carried out
+    PAUSED = "Paused"  # the pause annotation holds everything
+
+
+class Reason(StrEnum):
+    """Why a condition has its status."""
+
+    # Accepted
+    VALID = "Valid"
+    INVALID_SPEC = "InvalidSpec"
+    UNKNOWN_ACCELERATOR = "UnknownAccelerator"
+    ACCELERATOR_NOT_AVAILABLE = "AcceleratorNotAvailable"  # announced hardware: plans may use it, pods may not
+    MODEL_SOURCE_NOT_SUPPORTED = "ModelSourceNotSupported"
+    ENGINE_SETTING_CONFLICT = "EngineSettingConflict"  # args, env or template set what a typed field owns
+    NAME_TAKEN = "NameTaken"  # a child's name belongs to an object of somebody else
+    # ModelReady
+    WEIGHTS_LOADED = "WeightsLoaded"
+    WEIGHTS_LOADING = "WeightsLoading"
+    WEIGHTS_UNAVAILABLE = "WeightsUnavailable"
+    # Progressing
+    UP_TO_DATE = "UpToDate"
+    REPLICAS_STARTING = "ReplicasStarting"
+    REPLICAS_DRAINING = "ReplicasDraining"
+    ROLLING_OUT = "RollingOut"
+    UNSCHEDULABLE = "Unschedulable"
+    START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
+    ENGINE_CRASHING = "EngineCrashing"
+    IMAGE_UNAVAILABLE = "ImageUnavailable"
+    INTERNAL_ERROR = "InternalError"
+    # Available
+    SERVING = "Serving"
+    GATEWAY_NOT_READY = "GatewayNotReady"
+    PREFILL_NOT_READY = "PrefillNotReady"
+    DECODE_NOT_READY = "DecodeNotReady"
+    AGGREGATED_NOT_READY = "AggregatedNotReady"
+    # MetricsFresh, ObjectivesFeasible, ObjectivesMet, ScalingActive
+    NOT_MEASURED = "NotMeasured"
+    NO_OBJECTIVES = "NoObjectives"
+    MODE_AUTO = "ModeAuto"
+    MODE_RECOMMEND = "ModeRecommend"
+    MODE_OFF = "ModeOff"
+    # Paused
+    PAUSE_ANNOTATION = "PauseAnnotation"
+    NOT_PAUSED = "NotPaused"
+    # any type
+    NOT_ACCEPTED = "NotAccepted"
+    DELETING = "Deleting"
+
+
+class EventReason(StrEnum):
+    """Why an event was written; events tell transitions, conditions tell states."""
+
+    ACCEPTED = "Accepted"
+    REJECTED = "Rejected"
+    CHILDREN_CHANGED = "ChildrenChanged"
+    DRIFT_REPAIRED = "DriftRepaired"
+    SCALED = "Scaled"
+    ROLE_CHANGED = "RoleChanged"
+    AVAILABLE = "Available"
+    UNAVAILABLE = "Unavailable"
+    PAUSED = "Paused"
+    RESUMED = "Resumed"
+    RECONCILE_FAILED = "ReconcileFailed"

@@ -1,0 +1,110 @@
+"""`InferenceService`: one model, served by prefill and decode pods (or one aggregated pool) behind a gateway."""
+
+from typing import Any, Literal
+
+from steelyard.api.engine import Batching, Cache, Engine
+from steelyard.api.goals import Autoscaling, Objectives
+from steelyard.api.labels import AGGREGATED, DECODE, PREFILL
+from steelyard.api.model import ModelSpec
+from steelyard.api.quantities import Duration
+from steelyard.api.record import Free, Record
+from steelyard.api.roles import AcceleratorName, Role
+from steelyard.api.status import Status
+from steelyard.api.traffic import Routing, Transfer
+
+# maxSequences and maxBatchTokens where nobody says otherwise: what the engine's usual hardware does well with.
+BATCH_DEFAULTS = {"llama-cpp": (8, 512), "simulated": (256, 8192)}
+MAX_WAIT = Duration("50ms")
+
+
+class InferenceServiceSpec(Record):
+    """What is served, by what, and how well."""
+
+    model: ModelSpec
+    """The model that is served."""
+    engine: Engine = Engine()
+    """The program that computes tokens."""
+    topology: Literal["Disaggregated", "Aggregated"] = "Disaggregated"
+    """Disaggregated: prompts are read by prefill pods and answers are written by decode pods. Aggregated: each pod
+    does both. Default Disaggregated."""
+    accelerator: AcceleratorName = "cpu"
+    """Name of the Accelerator the engines run on (`kubectl get accelerators`). Default cpu."""
+    batching: Batching = Batching()
+    """How engines form batches."""
+    cache: Cache = Cache()
+    """The KV cache of one engine replica."""
+    prefill: Role | None = None
+    """The replicas that read prompts; only with topology Disaggregated. Default: one replica."""
+    decode: Role | None = None
+    """The replicas that write answers; only with topology Disaggregated. Default: one replica."""
+    aggregated: Role | None = None
+    """The replicas that do both; only with topology Aggregated. Default: one replica."""
+    transfer: Transfer = Transfer()
+    """How the KV state of a prompt reaches the decode pod."""
+    routing: Routing = Routing()
+    """The gateway in front of the engines."""
+    objectives: Objectives = Objectives()
+    """Latency objectives."""
+    autoscaling: Autoscaling = Autoscaling()
+    """How far the operator may change the number and the roles of replicas."""
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        """The roles this topology has, by name, unwritten ones at their defaults."""
+        if self.topology == "Aggregated":
+            return {AGGREGATED: self.aggregated or Role()}
+        return {PREFILL: self.prefill or Role(), DECODE: self.decode or Role()}
+
+    def accelerator_of(self, role: str) -> str:
+        """Name the accelerator of a role: its own, else the service's."""
+        return self.roles[role].accelerator or self.accelerator
+
+    def batching_of(self, role: str) -> Batching:
+        """Resolve a role's batching field by field, role over service over engine default: no field is left unset
+        but `max_wait`, which only strategy dynamic has."""
+        own, shared = self.roles[role].batching, self.batching
+        sequences, tokens = BATCH_DEFAULTS[self.engine.name]
+        strategy = own.strategy or shared.strategy or "chunked"
+        if strategy != "chunked":
+            tokens = max(tokens, self.model.context_length)
+        return Batching(
+            strategy=strategy,
+            max_sequences=own.max_sequences or shared.max_sequences or sequences,
+            max_batch_tokens=own.max_batch_tokens or shared.max_batch_tokens or tokens,
+            max_wait=(own.max_wait or shared.max_wait or MAX_WAIT) if strategy == "dynamic" else None,
+        )
+
+    def kv_tokens_of(self, role: str) -> int:
+        """Tokens the KV cache of one replica of a role holds."""
+        return self.cache.kv_tokens or (self.batching_of(role).max_sequences or 1) * self.model.context_length
+
+
+class InferenceService(Record):
+    """One model, served by prefill and decode pods, or by one aggregated pool, behind a gateway."""
+
+    api_version: Literal["serving.steelyard.dev/v1alpha1"] = "serving.steelyard.dev/v1alpha1"
+    kind: Literal["InferenceService"] = "InferenceService"
+    metadata: Free
+    spec: InferenceServiceSpec
+    """What the user asks for."""
+    status: Status | None = None
+    """What the operator has seen and done."""
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return str(self._meta["name"])
+
+    @property
+    def namespace(self) -> str:
+        """The object's namespace."""
+        return str(self._meta.get("namespace", "default"))
+
+    @property
+    def served_name(self) -> str:
+        """The model's name in the OpenAI API: the written one, else the object's name."""
+        return self.spec.model.served_name or self.name
+
+    @property
+    def _meta(self) -> dict[str, Any]:
+        return self.metadata.model_extra or {}

@@ -1,0 +1,127 @@
+"""What the operator reports on an InferenceService. Everything here can be rebuilt from the cluster."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from steelyard.api.record import Record
+
+Text = Annotated[str, Field(max_length=1024)]
+_ATOMIC = {"x-kubernetes-list-type": "atomic"}
+
+
+class Condition(Record):
+    """One standing statement about the service, in the standard form of Kubernetes conditions."""
+
+    type: Annotated[str, Field(max_length=316, pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
+    """What the statement is about, such as Available."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    reason: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
+    """Why, in one word made for programs."""
+    message: Annotated[str, Field(max_length=32768)] = ""
+    """Why and what to do, for people."""
+    last_transition_time: datetime
+    """When the status last changed."""
+    observed_generation: Annotated[int, Field(ge=0)] | None = None
+    """The generation of the object that the statement is about."""
+
+
+class RoleStatus(Record):
+    """Replicas of one role, counted by what the pods do now."""
+
+    desired: Annotated[int, Field(ge=0)] = 0
+    """Replicas that are wanted."""
+    ready: Annotated[int, Field(ge=0)] = 0
+    """Replicas that answer."""
+    starting: Annotated[int, Field(ge=0)] = 0
+    """Replicas that are coming: scheduled, pulling, loading or warming up."""
+    draining: Annotated[int, Field(ge=0)] = 0
+    """Replicas that finish their work and leave."""
+    revision: Text | None = None
+    """Revision of the pods that are wanted."""
+
+
+class ObjectiveStatus(Record):
+    """One latency over the window."""
+
+    attainment: Annotated[float, Field(ge=0, le=100)] | None = None
+    """Percent of requests that met the objective."""
+    p50: Text | None = None
+    """Median, as a duration."""
+    p95: Text | None = None
+    """95th percentile, as a duration."""
+    p99: Text | None = None
+    """99th percentile, as a duration."""
+
+
+class ObjectivesStatus(Record):
+    """How well the objectives were met over the window. A figure that is not known is absent, never zero."""
+
+    time_to_first_token: ObjectiveStatus | None = None
+    """TTFT over the window."""
+    time_per_output_token: ObjectiveStatus | None = None
+    """TPOT over the window."""
+    attainment: Annotated[float, Field(ge=0, le=100)] | None = None
+    """Percent of requests that met all objectives."""
+
+
+class Memory(Record):
+    """Memory of one engine replica."""
+
+    weights: Text | None = None
+    """Bytes of the weights, as a quantity."""
+    kv_cache: Text | None = None
+    """Bytes of the KV cache, as a quantity."""
+    tokens: Annotated[int, Field(ge=0)] | None = None
+    """Tokens the KV cache holds."""
+
+
+class Decision(Record):
+    """One decision on replicas and roles."""
+
+    time: datetime
+    """When it was taken."""
+    action: Text
+    """What was done, such as "prefill 2→3, decode 6→5 (role change)"."""
+    because: Annotated[tuple[Text, ...], Field(max_length=16, json_schema_extra=_ATOMIC)] = ()
+    """The terms that led to it, one sentence each."""
+    limited_by: Literal["Budget", "Ratio", "Min", "Max", "Cooldown", "MetricsStale", "None"] = "None"
+    """What kept it from more."""
+
+
+class Status(Record):
+    """What the operator has seen and done."""
+
+    observed_generation: Annotated[int, Field(ge=0)] | None = None
+    """The generation of the spec that this status is about."""
+    url: Text | None = None
+    """Address of the OpenAI API inside the cluster."""
+    ratio: Text | None = None
+    """prefill:decode now, in ready accelerators."""
+    ready: Text | None = None
+    """Ready of wanted replicas over all roles, such as 3/4."""
+    prefill: RoleStatus | None = None
+    """Replicas that read prompts."""
+    decode: RoleStatus | None = None
+    """Replicas that write answers."""
+    aggregated: RoleStatus | None = None
+    """Replicas that do both."""
+    objectives: ObjectivesStatus | None = None
+    """How well the objectives were met."""
+    memory: Memory | None = None
+    """Memory of one engine replica."""
+    decision: Decision | None = None
+    """The latest decision."""
+    history: Annotated[tuple[Decision, ...], Field(max_length=10, json_schema_extra=_ATOMIC)] = ()
+    """Earlier decisions, latest first."""
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Field(
+            max_length=16,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        ),
+    ] = ()
+    """Standing statements: Accepted, ModelReady, Progressing, Available, MetricsFresh, ObjectivesFeasible,
+    ObjectivesMet, ScalingActive, Paused."""
