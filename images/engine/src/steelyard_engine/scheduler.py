@@ -1,0 +1,339 @@
+"""The scheduler: which tokens of which sequences the next step computes. Pure; both backends share it.
+
+A `Sequence` is a prompt and what was generated after it. `computed` of its `tokens` have KV; whatever is beyond must
+still be run. The owner calls `plan(now)` for a `Step`, lets a backend execute it, and gives the sampled tokens to
+`commit`. A step first carries out its operations (free a slot, share a prefix, restore a transferred state), then runs
+its chunks as one batch.
+
+Rules:
+- Admission is first come, first served, and nobody overtakes: a sequence starts when a running place, a slot and KV for
+  its whole prompt are there, with one spare block for each running sequence so that growth does not preempt at once.
+- A finished sequence's KV stays as a reusable prefix until it is evicted (`kv.py`); a *held* one stays until released.
+- When KV runs out, the youngest running sequence is preempted: it loses its KV, goes back to the head of the queue and
+  is computed again later. The oldest is never preempted, hence every sequence ends.
+- With `last_token_alone` the last token before sampling runs as a one-token chunk, so that a sequence prefilled here and
+  one whose state was transferred take the same numeric path from there on.
+
+Batching strategies: `chunked` mixes decodes with pieces of prompts under the token budget. `continuous` runs whole
+prompts first, then decodes. `static` and `dynamic` form a batch while nothing runs and finish it before the next;
+`dynamic` waits up to `max_wait` seconds for the batch to fill.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .kv import BLOCK, KvPool, blocks_for, extend_keys
+
+Batching = Literal["continuous", "chunked", "static", "dynamic"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes of the engine: running sequences, tokens of a step, KV in tokens, slots (KV owners), seconds to wait."""
+
+    max_sequences: int
+    max_batch_tokens: int
+    kv_tokens: int
+    slots: int
+    batching: Batching = "chunked"
+    max_wait: float = 0.05
+    last_token_alone: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One request inside the scheduler; only the scheduler changes it."""
+
+    id: int
+    prompt: tuple[int, ...]
+    max_tokens: int
+    arrival: float
+    transferred: int = 0  # leading prompt tokens whose state comes from another engine
+    tokens: list[int] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+    computed: int = 0
+    cached: int = 0  # prompt tokens found in the prefix cache at first admission
+    slot: int = -1
+    registered: int = 0  # blocks that others may find in the prefix cache
+    started: float | None = None  # time of first admission
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.prompt)
+        extend_keys(self.keys, self.tokens)
+
+    @property
+    def generated(self) -> int:
+        """Tokens sampled so far."""
+        return len(self.tokens) - len(self.prompt)
+
+    @property
+    def pending(self) -> int:
+        """Tokens that must be run before the next one can be sampled."""
+        return len(self.tokens) - self.computed
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Drop the KV of `slot`."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Let `slot` hold the first `tokens` tokens of `source` too."""
+
+    source: int
+    slot: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Load the transferred state of a sequence into its slot."""
+
+    sequence: Sequence
+
+
+Operation = Free | Share | Restore
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Run `tokens[start:end]` of a sequence; sample the next token after it where `sample`."""
+
+    sequence: Sequence
+    start: int
+    end: int
+    sample: bool
+
+    @property
+    def is_decode(self) -> bool:
+        """Say whether this is one token of a running answer, not a piece of a prompt."""
+        return self.end - self.start == 1 and self.sample and self.start > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Operations in order, then chunks as one batch; `kv_use` is the share of KV in use, 0 to 1."""
+
+    operations: tuple[Operation, ...]
+    chunks: tuple[Chunk, ...]
+    kv_use: float
+
+
+class Scheduler:
+    """Queue, running sequences, slots and KV of one engine. Time is an argument; nothing here blocks or computes."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.pool = KvPool(limits.kv_tokens)
+        self.waiting: deque[Sequence] = deque()
+        self.running: dict[int, Sequence] = {}  # by id, oldest admission first
+        self.held: dict[int, Sequence] = {}
+        self.preemptions = 0
+        self.cache_queries = 0  # prompt tokens looked up in the prefix cache
+        self.cache_hits = 0
+        self._slot_of: dict[int, int] = {}  # owner (sequence id) -> slot
+        self._free_slots = list(range(limits.slots - 1, -1, -1))
+        self._operations: list[Operation] = []
+
+    @property
+    def busy(self) -> bool:
+        """Say whether any sequence waits or runs."""
+        return bool(self.waiting or self.running)
+
+    @property
+    def kv_use(self) -> float:
+        """Share of the KV capacity that running and held sequences need, 0 to 1."""
+        return self.pool.used / self.pool.total
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence; refuse (ValueError) one that could never fit, since it would block the queue for ever."""
+        if blocks_for(len(sequence.prompt) + sequence.max_tokens) > self.pool.total:
+            raise ValueError(f"prompt and answer need more than the KV capacity of {self.limits.kv_tokens} tokens")
+        self.waiting.append(sequence)
+
+    def plan(self, now: float) -> Step | None:
+        """Return the next step, or None where nothing is to be done until `wake_at`."""
+        chunks = self._chunks_chunked(now) if self.limits.batching == "chunked" else self._chunks_whole(now)
+        operations, self._operations = tuple(self._operations), []
+        return Step(operations, tuple(chunks), self.kv_use) if chunks or operations else None
+
+    def wake_at(self, now: float) -> float | None:
+        """Return when a waiting batch must start although it is not full; None: only an event brings new work."""
+        if self.limits.batching != "dynamic" or not self.waiting or self.running:
+            return None
+        due = self.waiting[0].arrival + self.limits.max_wait
+        return due if due > now else None
+
+    def commit(self, step: Step, sampled: Mapping[int, int]) -> list[Sequence]:
+        """Record that `step` ran and gave `sampled` (sequence id → token); return the sequences that got a token.
+
+        Sequences that ended while the step ran are skipped.
+        """
+        advanced = []
+        for chunk in step.chunks:
+            sequence = chunk.sequence
+            if sequence.id not in self.running:
+                continue
+            sequence.computed = chunk.end
+            extend_keys(sequence.keys, sequence.tokens)
+            while sequence.registered < chunk.end // BLOCK:
+                self.pool.register(sequence.id, sequence.registered, sequence.keys[sequence.registered])
+                sequence.registered += 1
+            if chunk.sample:
+                sequence.tokens.append(sampled[sequence.id])
+                advanced.append(sequence)
+        return advanced
+
+    def restore_failed(self, sequence: Sequence) -> None:
+        """Make a sequence whose state could not be restored compute its prompt here, from the head of the queue."""
+        self._requeue(sequence)
+
+    def finish(self, sequence: Sequence, hold: bool = False) -> None:
+        """End a sequence in whatever state it is; keep its KV as a prefix, or `hold` that of its prompt for a fetch.
+
+        A held prompt ends before its last token, to which exporting it cut its KV: the engine that continues it runs
+        that token itself.
+        """
+        if self.running.pop(sequence.id, None) is not None:
+            if hold:
+                sequence.computed = len(sequence.prompt) - 1
+                self.held[sequence.id] = sequence
+            else:
+                self._soften(sequence)
+        elif sequence in self.waiting:
+            self.waiting.remove(sequence)
+
+    def release(self, sequence: Sequence) -> None:
+        """Turn a held sequence into a reusable prefix."""
+        if self.held.pop(sequence.id, None) is not None:
+            self._soften(sequence)
+
+    def _chunks_chunked(self, now: float) -> list[Chunk]:
+        """Decodes first, one token each; then pieces of prompts, oldest first, then admissions, within the budget."""
+        chunks = self._decodes()
+        budget = self.limits.max_batch_tokens - len(chunks)
+        ready = {chunk.sequence.id for chunk in chunks}
+        for sequence in self.running.values():
+            if sequence.id not in ready and budget > 0:
+                chunks.append(self._piece(sequence, budget))
+                budget -= chunks[-1].end - chunks[-1].start
+        while budget > 0 and (admitted := self._admit(now)) is not None:
+            chunks.append(self._piece(admitted, budget))
+            budget -= chunks[-1].end - chunks[-1].start
+        return chunks
+
+    def _chunks_whole(self, now: float) -> list[Chunk]:
+        """Admit and run whole prompts as far as the budget goes, else decode; a long prompt runs in a pass of its own."""
+        limits = self.limits
+        open_batch = limits.batching == "continuous" or not self.running
+        if limits.batching == "dynamic" and len(self.waiting) < limits.max_sequences:
+            open_batch = open_batch and bool(self.waiting) and now >= self.waiting[0].arrival + limits.max_wait
+        while open_batch and self._admit(now) is not None:
+            pass
+        chunks: list[Chunk] = []
+        budget = limits.max_batch_tokens
+        for sequence in self.running.values():
+            if self._is_prefill(sequence) and (not chunks or sequence.pending <= budget):
+                chunks.append(self._piece(sequence, sequence.pending))
+                budget -= chunks[-1].end - chunks[-1].start
+        return chunks or self._decodes()
+
+    def _is_prefill(self, sequence: Sequence) -> bool:
+        """Say whether pieces of a prompt are left; without `last_token_alone` the first token comes with the last one."""
+        return sequence.pending > 1 or (sequence.computed == 0 and not self.limits.last_token_alone)
+
+    def _piece(self, sequence: Sequence, budget: int) -> Chunk:
+        last = len(sequence.tokens)
+        if self.limits.last_token_alone and sequence.pending > 1:
+            last -= 1
+        end = min(sequence.computed + budget, last)
+        return Chunk(sequence, sequence.computed, end, end == len(sequence.tokens))
+
+    def _decodes(self) -> list[Chunk]:
+        """One token for each running sequence that has only one to run, oldest first, growing its KV or preempting."""
+        chunks: list[Chunk] = []
+        for sequence in list(self.running.values()):
+            if len(chunks) == self.limits.max_batch_tokens:
+                break
+            if sequence.pending == 1 and sequence.id in self.running and self._grow(sequence):
+                chunks.append(Chunk(sequence, sequence.computed, sequence.computed + 1, True))
+        return chunks
+
+    def _grow(self, sequence: Sequence) -> bool:
+        """Get KV for all tokens of a sequence; False where it gave way, or stands alone and waits for held KV to go."""
+        need = blocks_for(len(sequence.tokens))
+        while self.pool.available < need - len(self.pool.blocks(sequence.id)):
+            if len(self.running) == 1:
+                return False
+            victim = next(reversed(self.running.values()))
+            self.preemptions += 1
+            self._requeue(victim)
+            if victim is sequence:
+                return False
+        self._forget(self.pool.grow(sequence.id, need))
+        return True
+
+    def _requeue(self, sequence: Sequence) -> None:
+        """Take KV and slot from a running sequence and put it at the head of the queue, to be computed anew."""
+        del self.running[sequence.id]
+        self.pool.release(sequence.id)
+        self._forget([sequence.id])
+        sequence.transferred = 0
+        sequence.computed = 0
+        sequence.registered = 0
+        self.waiting.appendleft(sequence)
+
+    def _admit(self, now: float) -> Sequence | None:
+        """Start the sequence at the head of the queue, if a place, a slot and KV are there."""
+        if not self.waiting or len(self.running) == self.limits.max_sequences:
+            return None
+        sequence = self.waiting[0]
+        blocks = blocks_for(len(sequence.tokens))
+        restored = sequence.transferred
+        usable = 0 if restored else (len(sequence.tokens) - 1) // BLOCK
+        keys = sequence.keys[:usable]
+        shared, source = self.pool.match(keys)
+        if not self.pool.fits(keys, shared, blocks, spare=len(self.running)):
+            return None
+        if not self._free_slots:
+            soft = self.pool.soft_owners
+            if not soft:
+                return None
+            victim = next((owner for owner in soft if owner != source), soft[0])
+            self.pool.release(victim)
+            self._forget([victim])
+            shared, source = self.pool.match(keys)
+        self.waiting.popleft()
+        sequence.slot = self._slot_of[sequence.id] = self._free_slots.pop()
+        if source is not None:
+            self._operations.append(Share(self._slot_of[source], sequence.slot, shared * BLOCK))
+        self._forget(self.pool.admit(sequence.id, keys, shared, blocks))
+        sequence.computed = shared * BLOCK
+        if sequence.started is None:
+            sequence.started = now
+            sequence.cached = shared * BLOCK
+            if not restored:
+                self.cache_queries += len(sequence.prompt)
+                self.cache_hits += sequence.cached
+        if restored:
+            self._operations.append(Restore(sequence))
+            sequence.computed = restored
+        self.running[sequence.id] = sequence
+        return sequence
+
+    def _soften(self, sequence: Sequence) -> None:
+        self.pool.soften(sequence.id, sequence.computed)
+        if not self.pool.blocks(sequence.id):
+            self._forget([sequence.id])
+
+    def _forget(self, owners: list[int]) -> None:
+        """Give back the slots of owners that hold no KV any more."""
+        for owner in owners:
+            slot = self._slot_of.pop(owner)
+            self._operations.append(Free(slot))
+            self._free_slots.append(slot)
