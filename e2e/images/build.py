@@ -67,8 +67,16 @@ def _archive(component: Component, reference: str, builder: str, say: Say) -> Pa
             context.fill(component, Path(scratch))
             (_docker if builder == "docker" else _buildah)(reference, Path(scratch), folder / "image.tar")
         say(f"image {reference}: built")
+        _sweep(folder.parent, component)
 
     return cached("images", _slug(reference), build) / "image.tar"
+
+
+def _sweep(folder: Path, component: Component) -> None:
+    """Keep the newest three archives of a component: each is a third of a gigabyte."""
+    entries = sorted(folder.glob(f"{component.name}-*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in entries[3:]:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _docker(reference: str, folder: Path, archive: Path) -> None:
@@ -78,11 +86,10 @@ def _docker(reference: str, folder: Path, archive: Path) -> None:
 
 def _buildah(reference: str, folder: Path, archive: Path) -> None:
     _run([
-        *_buildah_command(), "bud", "--isolation", "chroot", "--network", "host", "--pull-never", "--layers=false", *_secret(),
+        *_buildah_command(), "bud", "--isolation", "chroot", "--network", "host", "--pull-never", "--layers", *_secret(),
         "--build-arg", f"BASE={_base_reference()}", "--tag", reference, "--file", str(folder / "Containerfile"), str(folder),
     ])  # fmt: skip
     _run([*_buildah_command(), "push", "--quiet", reference, f"docker-archive:{archive}:{reference}"])
-    _run([*_buildah_command(), "rmi", reference])
 
 
 def _base_reference() -> str:

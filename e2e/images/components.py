@@ -67,5 +67,10 @@ def tag(component: Component, base_key: str) -> str:
     """
     if component.package is None:
         return f"steelyard/{component.name}:{WEIGHTS_VERSION}"
-    parts: list[str | Path] = [base_key, requirements(component), component.folder / "Containerfile", *component.sources]
+    parts: list[str | Path] = [
+        base_key,
+        requirements(component),
+        component.folder / "Containerfile",
+        *component.sources,
+    ]
     return f"steelyard/{component.name}:{content_key(parts)}"

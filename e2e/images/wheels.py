@@ -24,13 +24,21 @@ def llama_wheel() -> Path:
     if match is None:
         raise LookupError("uv.lock has no llama-cpp-python; run `uv lock`")
     arguments = LLAMA_ARGUMENTS.read_text().strip()
-    libc = " ".join(os.confstr("CS_GNU_LIBC_VERSION") or "unknown")
+    libc = os.confstr("CS_GNU_LIBC_VERSION") or "unknown"
 
     def build(folder: Path) -> None:
         wanted = folder / "requirement.txt"
         wanted.write_text(match.group(0) + "\n")
         environment = {**os.environ, "CMAKE_ARGS": arguments, "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}
-        command = [*_pip(), "wheel", "--quiet", "--no-deps", "--no-binary=llama-cpp-python", "--require-hashes"]
+        command = [
+            *_pip(),
+            "wheel",
+            "--quiet",
+            "--no-cache-dir",
+            "--no-deps",
+            "--no-binary=llama-cpp-python",
+            "--require-hashes",
+        ]
         subprocess.run([*command, "-r", str(wanted), "-w", str(folder)], env=environment, check=True)
 
     folder = cached("llama", content_key([match.group(0), arguments, libc, os.uname().machine]), build)

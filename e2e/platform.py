@@ -1,0 +1,140 @@
+"""Puts Steelyard on a cluster the way a platform team would: images loaded, charts installed by Helm, manifests applied."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from e2e import tools
+from e2e.cache import REPOSITORY
+from e2e.cluster import Cluster
+from e2e.images.build import build_archives
+
+SYSTEM_NAMESPACE = "steelyard-system"
+CHARTS = REPOSITORY / "charts"
+_FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
+
+
+class PlatformError(Exception):
+    """A step on the cluster failed or took too long; the message says what was seen last."""
+
+
+@dataclass(frozen=True)
+class Platform:
+    """A cluster with Steelyard on it."""
+
+    cluster: Cluster
+
+    def kubectl(self, *arguments: str, text: str | None = None) -> str:
+        """kubectl's output; `text` goes to its standard input."""
+        return self.cluster.kubectl(*arguments, input=text)
+
+    def get(self, kind: str, name: str, namespace: str) -> dict[str, Any]:
+        """One object, or an empty dict when it is not there."""
+        found = self.kubectl("get", kind, name, "-n", namespace, "--ignore-not-found", "-o", "json")
+        return dict(json.loads(found)) if found.strip() else {}
+
+    def items(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
+        """Every object of a kind in a namespace, by label selector."""
+        chosen = ["-l", selector] if selector else []
+        return list(json.loads(self.kubectl("get", kind, "-n", namespace, *chosen, "-o", "json"))["items"])
+
+    def helm(self, *arguments: str) -> str:
+        """Helm's output; raises PlatformError with what it printed."""
+        command = [str(tools.helm()), "--kubeconfig", str(self.cluster.kubeconfig), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        if done.returncode:
+            raise PlatformError(f"helm {' '.join(arguments[:3])} failed:\n{(done.stdout + done.stderr).strip()}")
+        return done.stdout
+
+    def install(self, images: Mapping[str, str], values: Mapping[str, Any] | None = None) -> None:
+        """Install or upgrade the CRDs and the operator; `images` maps a component to its reference."""
+        wait = ["--create-namespace", "-n", SYSTEM_NAMESPACE, "--wait", "--timeout", "5m"]
+        self.helm("upgrade", "--install", "steelyard-crds", str(CHARTS / "steelyard-crds"), *wait)
+        settings: dict[str, Any] = {"images": {name: _chart_image(reference) for name, reference in images.items()}}
+        settings |= values or {}
+        given = ["--set-json", *(f"{key}={json.dumps(value)}" for key, value in settings.items())]
+        flags = [part for value in given[1:] for part in ("--set-json", value)]
+        self.helm("upgrade", "--install", "steelyard", str(CHARTS / "steelyard"), *wait, *flags)
+
+    def apply(self, manifest: Path | str, namespace: str) -> None:
+        """Apply a manifest (a file or its text) in a namespace that is made when missing."""
+        text = manifest.read_text() if isinstance(manifest, Path) else manifest
+        if not self.kubectl("get", "namespace", namespace, "--ignore-not-found").strip():
+            self.kubectl("create", "namespace", namespace)
+        self.kubectl("apply", "--server-side", "-n", namespace, "-f", "-", text=text)
+
+    def wait_for(self, what: str, ready: Callable[[], Any], seconds: float = 180) -> Any:
+        """Poll `ready` until it returns something true; PlatformError names `what` when it never did."""
+        deadline = time.monotonic() + seconds
+        while not (value := ready()):
+            if time.monotonic() > deadline:
+                raise PlatformError(f"waited {seconds:.0f} s for {what}")
+            time.sleep(0.5)
+        return value
+
+    def wait_available(self, name: str, namespace: str, seconds: float = 300) -> dict[str, Any]:
+        """The InferenceService once its condition Available is True for the present generation."""
+
+        def available() -> dict[str, Any] | None:
+            service = self.get("inferenceservice", name, namespace)
+            return service if condition(service, "Available") == "True" and _observed(service) else None
+
+        try:
+            return dict(self.wait_for(f"InferenceService {namespace}/{name} to be Available", available, seconds))
+        except PlatformError as error:
+            seen = self.kubectl("get", "inferenceservice,deployment,pod,event", "-n", namespace)
+            raise PlatformError(f"{error}; last seen:\n{seen}") from error
+
+    @contextmanager
+    def forward(self, target: str, port: int, namespace: str) -> Iterator[str]:
+        """A base URL on this machine for a port of `target` (pod/NAME or svc/NAME), through the API server."""
+        command = [
+            str(tools.kubectl()),
+            "--kubeconfig",
+            str(self.cluster.kubeconfig),
+            "-n",
+            namespace,
+            "port-forward",
+            target,
+            f":{port}",
+        ]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None and process.stderr is not None
+                match = _FORWARDING.search(process.stdout.readline())
+                if match is None:
+                    process.terminate()
+                    raise PlatformError(f"port-forward to {target} failed: {process.stderr.read().strip()}")
+                yield f"http://127.0.0.1:{match.group(1)}"
+            finally:
+                process.terminate()
+
+
+def condition(service: Mapping[str, Any], kind: str) -> str:
+    """A condition's status, or `Unknown` when it is not there."""
+    conditions = service.get("status", {}).get("conditions", [])
+    return next((str(c["status"]) for c in conditions if c["type"] == kind), "Unknown")
+
+
+def _observed(service: Mapping[str, Any]) -> bool:
+    return bool(service["status"].get("observedGeneration") == service["metadata"]["generation"])
+
+
+def _chart_image(reference: str) -> dict[str, str]:
+    repository, _, tag = reference.rpartition(":")
+    return {"repository": repository, "tag": tag}
+
+
+def build_and_load(cluster: Cluster, say: Callable[[str], None]) -> dict[str, str]:
+    """Build the images where missing and load them into every node; returns component → reference."""
+    archives = build_archives(say=say)
+    cluster.load(list(archives.values()))
+    return {reference.partition("/")[2].partition(":")[0]: reference for reference in archives}
