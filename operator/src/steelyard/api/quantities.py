@@ -62,7 +62,7 @@ class _Text(str):
         return {
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "x-kubernetes-int-or-string": True,
-            "pattern": f"^{cls.pattern}$",
+            "pattern": f"^({cls.pattern})$",
             "maxLength": 32,
         }
 

@@ -96,6 +96,8 @@ class Status(Record):
 
     observed_generation: Annotated[int, Field(ge=0)] | None = None
     """The generation of the spec that this status is about."""
+    model: Text | None = None
+    """Name of the model that clients send."""
     url: Text | None = None
     """Address of the OpenAI API inside the cluster."""
     ratio: Text | None = None

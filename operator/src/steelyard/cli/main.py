@@ -1,0 +1,27 @@
+"""The command line `steelyard`, which kubectl also finds as `kubectl steelyard` under the name kubectl-steelyard."""
+
+from importlib import metadata
+
+import typer
+
+from steelyard.cli.crds import crds
+
+app = typer.Typer(
+    name="steelyard",
+    help="Disaggregated LLM serving on Kubernetes, balanced by its objectives.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(crds)
+
+
+@app.command()
+def version() -> None:
+    """Print the version of this program."""
+    typer.echo(metadata.version("steelyard"))
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
