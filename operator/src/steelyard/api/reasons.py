@@ -41,6 +41,7 @@ class Reason(StrEnum):
     REPLICAS_DRAINING = "ReplicasDraining"
     ROLLING_OUT = "RollingOut"
     UNSCHEDULABLE = "Unschedulable"
+    PODS_REFUSED = "PodsRefused"  # by the API server: quota, pod security, a webhook
     START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
     ENGINE_CRASHING = "EngineCrashing"
     IMAGE_UNAVAILABLE = "ImageUnavailable"
