@@ -1,0 +1,124 @@
+"""Images on local nodes: the pause image, archives unpacked once for all nodes, and loading into running nodes."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from e2e.cluster import archive, paths
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.local import machine, settings
+from e2e.cluster.local.layout import Layout
+from e2e.cluster.local.machine import Machine
+
+SOURCE = Path(__file__).with_name("pause.c")
+CTR = ("ctr", "--address", settings.SOCKET, "--namespace", "k8s.io", "images")
+
+
+def pause_program() -> Path:
+    """Return the compiled pause program, building it when the cache lacks it (a fraction of a second)."""
+    folder = paths.cache() / "pause" / hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    program = folder / "pause"
+    if not program.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = folder / f"pause.{os.getpid()}"
+        done = subprocess.run(
+            ["gcc", "-Os", "-static", "-s", "-o", str(draft), str(SOURCE)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise ClusterError(f"{SOURCE} cannot be compiled: {done.stderr.strip()}")
+        draft.replace(program)
+    return program
+
+
+def pause_archive() -> Path:
+    """Return the archive of the pods' sandbox image, writing it when the cache lacks it."""
+    program = pause_program()
+    out = program.with_name("image.tar")
+    if not out.exists():
+        layer = program.with_name("layer.tar")
+        with tarfile.open(layer, "w") as tar:
+            member = tarfile.TarInfo("pause")
+            member.size, member.mode = program.stat().st_size, 0o755
+            with program.open("rb") as content:
+                tar.addfile(member, content)
+        config = {"Entrypoint": ["/pause"], "User": "65535:65535"}
+        archive.write_archive(out, settings.PAUSE_IMAGE, config, [layer])
+        layer.unlink()
+    return out
+
+
+def start_runtime(it: Machine, networks: Path) -> None:
+    """Start containerd in a machine that has its own /var/lib/containerd, and wait until it answers."""
+    config = it.folder / "containerd.toml"
+    config.write_text(settings.containerd(networks))
+    it.start("containerd", ["containerd", "--config", config])
+    ready = ("ctr", "--address", settings.SOCKET, "version")
+    machine.wait_until(lambda: it.succeeds(*ready), f"containerd on {it.name} to answer", 30, it.log("containerd"))
+
+
+def load(it: Machine, archives: Sequence[Path]) -> None:
+    """Import `archives` into the running machine; images that it already has are left as they are."""
+    have = it.run(*CTR, "ls")
+    for file in archives:
+        if not all(_present(have, image) for image in archive.images(file)):
+            with file.open("rb") as content:
+                it.run(*CTR, "import", "-", stdin=content)
+
+
+def _present(listing: str, image: archive.Image) -> bool:
+    """Whether the output of `ctr images ls` shows every reference of `image` with its content.
+
+    The runtime stores an image under its full name and under its configuration's digest; both rows then have one target.
+    """
+    targets = {columns[0]: columns[2] for line in listing.splitlines() if len(columns := line.split()) > 2}
+    content = targets.get(f"sha256:{image.digest}")
+    found = [[t for name, t in targets.items() if f"/{name}".endswith(f"/{ref}")] for ref in image.references]
+    return content is not None and all(content in matches for matches in found)
+
+
+def template(layout: Layout, pause: Path, archives: Sequence[Path]) -> Path:
+    """Return a containerd root folder that holds the pause image and `archives`, unpacked once and kept in the cache."""
+    key = hashlib.sha256(pause_archive().read_bytes())
+    for file in archives:
+        state = file.stat()
+        key.update(f"{file.resolve()} {state.st_size} {state.st_mtime_ns}\n".encode())
+    folder = paths.cache() / "containerd" / key.hexdigest()[:16]
+    if not folder.exists():
+        made = _unpack(layout, pause, [pause_archive(), *archives])
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            made.rename(folder)
+        except OSError:  # another cluster's `up` was quicker
+            shutil.rmtree(made)
+    return folder
+
+
+def _unpack(layout: Layout, pause: Path, archives: Sequence[Path]) -> Path:
+    it = machine.create(layout, "unpack", pause)
+    root, networks = it.folder / "containerd", it.folder / "networks"
+    for folder in (root, networks, Path("/var/lib/containerd")):
+        folder.mkdir(parents=True, exist_ok=True)
+    it.run("mount", "--bind", root, "/var/lib/containerd")
+    start_runtime(it, networks)
+    load(it, archives)
+    it.stop("containerd")
+    made = layout.state / "unpacked"
+    root.rename(made)
+    machine.discard(layout, it.name)
+    return made
+
+
+def copy_template(folder: Path, to: Path) -> None:
+    """Give a node its own copy of the template `folder`, as hard links.
+
+    Blobs and committed snapshots are never written again, so links are safe; the databases are written, so they are copied.
+    """
+    subprocess.run(["cp", "-al", str(folder), str(to)], check=True)
+    for database in folder.rglob("*.db"):
+        copy = to / database.relative_to(folder)
+        copy.unlink()
+        shutil.copy2(database, copy)
