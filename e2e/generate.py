@@ -5,9 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-COMMANDS: tuple[tuple[str, ...], ...] = (
-    ("steelyard", "crds", "--out", "crds"),
-)
+COMMANDS: tuple[tuple[str, ...], ...] = (("steelyard", "crds", "--out", "crds"),)
 
 
 def main(arguments: list[str]) -> int:

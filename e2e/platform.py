@@ -7,23 +7,36 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from e2e import tools
 from e2e.cache import REPOSITORY
-from e2e.cluster import Cluster
+from e2e.cluster import Cluster, create
 from e2e.images.build import build_archives
 
 SYSTEM_NAMESPACE = "steelyard-system"
 CHARTS = REPOSITORY / "charts"
+EXAMPLES = REPOSITORY / "docs" / "examples"
 _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
 
 
 class PlatformError(Exception):
     """A step on the cluster failed or took too long; the message says what was seen last."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A service that answers: its namespace, its name, and a base URL on this machine."""
+
+    namespace: str
+    name: str
+    url: str
 
 
 @dataclass(frozen=True)
@@ -58,10 +71,9 @@ class Platform:
         """Install or upgrade the CRDs and the operator; `images` maps a component to its reference."""
         wait = ["--create-namespace", "-n", SYSTEM_NAMESPACE, "--wait", "--timeout", "5m"]
         self.helm("upgrade", "--install", "steelyard-crds", str(CHARTS / "steelyard-crds"), *wait)
-        settings: dict[str, Any] = {"images": {name: _chart_image(reference) for name, reference in images.items()}}
-        settings |= values or {}
-        given = ["--set-json", *(f"{key}={json.dumps(value)}" for key, value in settings.items())]
-        flags = [part for value in given[1:] for part in ("--set-json", value)]
+        charted = {name: _chart_image(images[name]) for name in ("operator", "gateway", "engine")}
+        settings: dict[str, Any] = {"images": charted, **(values or {})}
+        flags = [part for key, value in settings.items() for part in ("--set-json", f"{key}={json.dumps(value)}")]
         self.helm("upgrade", "--install", "steelyard", str(CHARTS / "steelyard"), *wait, *flags)
 
     def apply(self, manifest: Path | str, namespace: str) -> None:
@@ -108,7 +120,8 @@ class Platform:
         ]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             try:
-                assert process.stdout is not None and process.stderr is not None
+                assert process.stdout is not None
+                assert process.stderr is not None
                 match = _FORWARDING.search(process.stdout.readline())
                 if match is None:
                     process.terminate()
@@ -133,8 +146,27 @@ def _chart_image(reference: str) -> dict[str, str]:
     return {"repository": repository, "tag": tag}
 
 
-def build_and_load(cluster: Cluster, say: Callable[[str], None]) -> dict[str, str]:
-    """Build the images where missing and load them into every node; returns component → reference."""
-    archives = build_archives(say=say)
+def bring_up(
+    name: str,
+    backend: str,
+    say: Callable[[str], None],
+    console: Console,
+    confirm: Callable[[str], bool] = lambda question: False,
+    nodes: int = 1,
+) -> Platform:
+    """A cluster with Steelyard on it; images are built while the cluster's programs are."""
+    with ThreadPoolExecutor(1) as pool:
+        building = pool.submit(build_archives, say=say)
+        cluster = create(name=name, backend=backend, nodes=nodes, console=console, confirm=confirm)
+        archives = building.result()
+    say("loading images")
     cluster.load(list(archives.values()))
-    return {reference.partition("/")[2].partition(":")[0]: reference for reference in archives}
+    platform = Platform(cluster)
+    say("installing the charts steelyard-crds and steelyard")
+    platform.install({component_of(reference): reference for reference in archives})
+    return platform
+
+
+def component_of(reference: str) -> str:
+    """`operator` of `steelyard/operator:0123`."""
+    return reference.partition("/")[2].partition(":")[0]

@@ -1,0 +1,62 @@
+"""`python -m e2e.demo run|clean`: what `make demo` and `make clean-demo` call."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from e2e.cluster import remove
+from e2e.demo import run as steps
+from e2e.platform import bring_up
+
+NAME = "steelyard"
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+console = Console(highlight=False)
+
+
+@app.command()
+def run(backend: Annotated[str, typer.Option(help="auto | context | kind | local")] = "auto") -> None:
+    """Bring everything up, serve one completion, show the proof; leaves the service running."""
+    started = time.monotonic()
+
+    def say(text: str) -> None:
+        console.print(f"[dim]{time.monotonic() - started:6.0f} s[/dim]  {text}", soft_wrap=True)
+
+    platform = bring_up(
+        NAME, backend, say, console, confirm=typer.confirm if sys.stdin.isatty() else lambda question: False
+    )
+    account = steps.run(platform, say)
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    table.add_row("prompt", f"{account.prompt_tokens} tokens, prefilled in one pod, decoded in another")
+    table.add_row("first token", f"{account.first_token_seconds:.2f} s after the request (port-forward included)")
+    table.add_row("KV moved", f"{account.transferred_bytes / 1e6:.1f} MB pulled by the decode pod")
+    table.add_row("recomputed", f"{account.decode_recomputed_tokens} of the prompt's tokens by the decode pod")
+    table.add_row("text", account.text.strip().replace("\n", " "))
+    table.add_row(
+        "same text", f"{'yes' if account.texts_equal else 'NO'}, compared with an Aggregated run of the same prompt"
+    )
+    console.print()
+    console.print(table)
+    console.print(
+        f"\nWritten to {steps.RESULT.relative_to(steps.REPOSITORY)}. Talk to it (`make clean-demo` takes it down):\n"
+    )
+    for line in steps.how_to_talk(platform):
+        console.print(f"  {line}", soft_wrap=True, markup=False)
+    if missing := steps.proven(account):
+        console.print("\nNot shown: " + "; ".join(missing))
+        sys.exit(1)
+
+
+@app.command()
+def clean() -> None:
+    """Take the demo's cluster down."""
+    remove(NAME)
+
+
+if __name__ == "__main__":
+    app()

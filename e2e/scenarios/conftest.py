@@ -1,0 +1,72 @@
+"""One real cluster with Steelyard on it for all scenarios, and small services to try things on.
+
+`STEELYARD_TEST_CLUSTER=NAME` reuses a cluster that is up and leaves it up; otherwise the cluster `test` is made and taken down.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+
+from e2e.cluster import Cluster, ClusterError, remove
+from e2e.platform import EXAMPLES, Platform, Served, bring_up
+
+
+def _say(text: str) -> None:
+    print(f"[platform] {text}", file=sys.__stderr__, flush=True)
+
+
+@pytest.fixture(scope="session")
+def platform() -> Iterator[Platform]:
+    """The platform, made once."""
+    kept = os.environ.get("STEELYARD_TEST_CLUSTER")
+    name = kept or "test"
+    console = Console(file=sys.__stderr__)
+    try:
+        yield bring_up(name, "auto", _say, console)
+    except ClusterError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"END-TO-END SKIPPED, no cluster can run here: {error}")
+    finally:
+        if not kept:
+            remove(name)
+
+
+@pytest.fixture(scope="session")
+def cluster(platform: Platform) -> Cluster:
+    """The cluster under the platform."""
+    return platform.cluster
+
+
+@pytest.fixture
+def namespace(platform: Platform, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the test's own, gone afterwards."""
+    name = request.node.name.lower().replace("_", "-").replace("[", "-").replace("]", "")[:50].strip("-")
+    platform.kubectl("create", "namespace", name)
+    yield name
+    platform.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture(scope="session")
+def disaggregated(platform: Platform) -> Iterator[Served]:
+    """SmolLM2 by a prefill and a decode pod."""
+    yield from _serve(platform, "smollm2")
+
+
+@pytest.fixture(scope="session")
+def whole(platform: Platform) -> Iterator[Served]:
+    """SmolLM2 by one pod that does both."""
+    yield from _serve(platform, "smollm2-whole")
+
+
+def _serve(platform: Platform, name: str) -> Iterator[Served]:
+    platform.apply(EXAMPLES / f"{name}.yaml", "serving")
+    platform.wait_available(name, "serving")
+    with platform.forward(f"svc/{name}", 8000, "serving") as url:
+        yield Served("serving", name, url)
+    platform.kubectl("delete", "inferenceservice", name, "-n", "serving", "--ignore-not-found")
