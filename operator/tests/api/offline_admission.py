@@ -15,7 +15,6 @@ from typing import Any
 import celpy
 import jsonschema
 from celpy import celtypes
-
 from steelyard.api.crd import KINDS, definition
 from steelyard.api.quantities import Quantity
 

@@ -10,9 +10,6 @@ from steelyard.api.record import Record
 EngineName = Literal["llama-cpp", "simulated"]
 Strategy = Literal["static", "dynamic", "continuous", "chunked"]
 
-# The engine's flags that no typed field owns; every other one is refused in `args`, with the fields that own them.
-OPEN_FLAGS = ("threads", "kv-lease", "drain-timeout")
-
 EnvName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
 ObjectKey = Annotated[str, Field(min_length=1, max_length=253)]
 
@@ -80,8 +77,7 @@ class Engine(Record):
     image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\s]+$")] | None = None
     """Image of the engine. Default: the operator's setting for this engine."""
     args: Args = ()
-    """Extra flags of the engine: --threads N, --kv-lease SECONDS, --drain-timeout SECONDS. What a typed field of this
-    spec owns is refused here."""
+    """Extra flags of the engine. One that a typed field or the operator owns is refused, with that field's name."""
     env: EnvList = ()
     """Extra environment variables of the engine."""
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from steelyard.api.engine import OPEN_FLAGS, Batching, Engine, EnvSource, EnvVar
+from steelyard.api.engine import Batching, EnvSource, EnvVar
 from steelyard.api.goals import Objectives, RatioBounds
 from steelyard.api.names import SUFFIXES
 from steelyard.api.record import Record
@@ -189,18 +189,6 @@ _BATCHING = (
 )
 
 _ENGINE = (
-    Rule(
-        name="args-only-open-flags",
-        on=Engine,
-        cel=f"!has(self.args) || self.args.all(a, !a.startsWith('-') || a.matches('^--({'|'.join(OPEN_FLAGS)})(=|$)'))",
-        message=f"engine.args takes {', '.join('--' + f for f in OPEN_FLAGS)}; everything else has a field of its own:"
-        " model.servedName, model.contextLength, batching.strategy, batching.maxSequences, batching.maxBatchTokens,"
-        " batching.maxWait, cache.kvTokens, transfer.onFailure",
-        accept=_spec(engine={"args": ["--threads", "2", "--kv-lease=10"]}),
-        reject=_spec(engine={"args": ["--context-length=8192"]}),
-        field="args",
-        reason="FieldValueForbidden",
-    ),
     Rule(
         name="one-value-a-variable",
         on=EnvVar,
