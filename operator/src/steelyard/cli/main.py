@@ -5,6 +5,7 @@ from importlib import metadata
 import typer
 
 from steelyard.cli.crds import crds
+from steelyard.cli.render import render
 
 app = typer.Typer(
     name="steelyard",
@@ -14,6 +15,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(crds)
+app.command()(render)
 
 
 @app.command()

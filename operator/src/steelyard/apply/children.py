@@ -1,0 +1,114 @@
+"""Bring the children of one service to what is wanted: apply what differs, then prune what is left over.
+
+Nothing is written where nothing differs (`drift.py`). An object that belongs to somebody else is never taken over: it
+raises `Rejected` with its name. Deletion carries the uid that was seen, so that an object recreated meanwhile stays.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from steelyard.api.labels import FIELD_MANAGER, MANAGED_BY, MANAGER, SERVICE, SPEC_HASH
+from steelyard.api.reasons import Reason
+from steelyard.apply.drift import difference, stamped
+from steelyard.decide.outcome import Rejected, Waiting
+from steelyard.observe.client import Api, Body
+from steelyard.observe.resources import BY_KIND
+
+Key = tuple[str, str]  # kind, name; children live in the owner's namespace
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The InferenceService whose children are applied."""
+
+    name: str
+    namespace: str
+    uid: str
+
+
+@dataclass
+class Changes:
+    """What one pass changed, as `Kind/name`; `repaired` adds the field that somebody had changed."""
+
+    created: list[str] = field(default_factory=list)
+    updated: list[str] = field(default_factory=list)
+    repaired: list[str] = field(default_factory=list)
+    pruned: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.created or self.updated or self.repaired or self.pruned)
+
+
+def key_of(body: Body) -> Key:
+    return (body["kind"], body["metadata"]["name"])
+
+
+def bring(api: Api, owner: Owner, wanted: Iterable[Body], live: Mapping[Key, Body], changes: Changes) -> None:
+    """Apply every wanted child that is missing or differs, in the given order, then prune the others.
+
+    `live` holds the objects that carry the service's label; `changes` collects what was done, also when this raises:
+    `Rejected` for a name that is taken, `Waiting` while an older child of that name is being deleted, `ApiError` for
+    the API server's own refusals.
+    """
+    manifests = [stamped(manifest) for manifest in wanted]
+    for manifest in manifests:
+        _bring_one(api, owner, manifest, live.get(key_of(manifest)), changes)
+    keep = {key_of(manifest) for manifest in manifests}
+    for key, body in live.items():
+        if key not in keep and _is_ours(body, owner) and "deletionTimestamp" not in body["metadata"]:
+            api.delete(BY_KIND[key[0]], owner.namespace, key[1], uid=body["metadata"]["uid"])
+            changes.pruned.append("/".join(key))
+
+
+def _bring_one(api: Api, owner: Owner, manifest: Body, live: Body | None, changes: Changes) -> None:
+    kind, name = key_of(manifest)
+    resource = BY_KIND[kind]
+    place = f"{kind}/{name}"
+    if live is None:  # not found by label, yet the name may be in use, or somebody took our labels off
+        live = api.find(resource, owner.namespace, name)
+    if live is None:
+        api.apply(resource, manifest, FIELD_MANAGER)
+        changes.created.append(place)
+        return
+    _check_ownership(live, owner, place)
+    field_name = difference(manifest, live)
+    if field_name is None:
+        return
+    written = api.apply(resource, manifest, FIELD_MANAGER)
+    if written["metadata"].get("resourceVersion") == live["metadata"].get("resourceVersion"):
+        return  # the API server holds another spelling of the same; nothing was changed, so nothing is told
+    renewed = (live["metadata"].get("annotations") or {}).get(SPEC_HASH) != manifest["metadata"]["annotations"][
+        SPEC_HASH
+    ]
+    (changes.updated if renewed else changes.repaired).append(place if renewed else f"{place} {field_name}")
+
+
+def _check_ownership(live: Body, owner: Owner, place: str) -> None:
+    meta = live["metadata"]
+    if "deletionTimestamp" in meta:
+        raise Waiting(Reason.DELETING, f"{place} is being deleted; it is created anew once it is gone", 2)
+    if _is_ours(live, owner):
+        return
+    for reference in meta.get("ownerReferences") or []:
+        if reference.get("kind") == "InferenceService" and reference.get("name") == owner.name:
+            raise Waiting(
+                Reason.DELETING,
+                f"{place} belongs to a deleted InferenceService of the same name; the garbage collector removes it",
+                5,
+            )
+    raise Rejected(
+        Reason.NAME_TAKEN,
+        f"{place} exists in namespace {owner.namespace} and does not belong to this InferenceService; "
+        f"delete or rename it, or give metadata.name (now {owner.name!r}) another value",
+    )
+
+
+def _is_ours(body: Body, owner: Owner) -> bool:
+    """Ours is what names this owner's uid, or carries its labels and has no controller at all."""
+    meta = body["metadata"]
+    references = meta.get("ownerReferences") or []
+    if any(reference.get("uid") == owner.uid for reference in references):
+        return True
+    labels = meta.get("labels") or {}
+    labelled = labels.get(MANAGED_BY) == MANAGER and labels.get(SERVICE) == owner.name
+    return labelled and not any(reference.get("controller") for reference in references)

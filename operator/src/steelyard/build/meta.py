@@ -1,0 +1,60 @@
+"""What every child has in common: its name and namespace, our labels, and the owner that takes it along when it goes.
+
+Children live in the owner's namespace and nowhere else, so an owner reference never crosses namespaces (B05, B06).
+"""
+
+from typing import Any
+
+from steelyard.api.labels import API_VERSION, COMPONENT, MANAGED_BY, MANAGER, POOL, SERVICE
+from steelyard.api.service import InferenceService
+
+Body = dict[str, Any]
+
+ENGINE, GATEWAY = "engine", "gateway"
+
+
+def child(
+    service: InferenceService, api_version: str, kind: str, name: str, labels: dict[str, str] | None = None
+) -> Body:
+    """Begin a manifest: kind and metadata; the builder adds the rest."""
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": service.namespace,
+            "labels": {MANAGED_BY: MANAGER, SERVICE: service.name, **(labels or {})},
+            **_owners(service),
+        },
+    }
+
+
+def engine_labels(service: InferenceService, pool: str) -> dict[str, str]:
+    """Labels that find the pods born in one pool: the Deployment's selector, and what its disruption budget selects."""
+    return {SERVICE: service.name, COMPONENT: ENGINE, POOL: pool}
+
+
+def gateway_labels(service: InferenceService) -> dict[str, str]:
+    """Labels that find the gateway's pods."""
+    return {SERVICE: service.name, COMPONENT: GATEWAY}
+
+
+def uid(service: InferenceService) -> str | None:
+    """The owner's uid; a manifest that was never applied has none."""
+    value = (service.metadata.model_extra or {}).get("uid")
+    return str(value) if value else None
+
+
+def _owners(service: InferenceService) -> Body:
+    owner = uid(service)
+    if owner is None:
+        return {}
+    reference = {
+        "apiVersion": API_VERSION,
+        "kind": "InferenceService",
+        "name": service.name,
+        "uid": owner,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {"ownerReferences": [reference]}

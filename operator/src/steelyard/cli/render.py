@@ -1,0 +1,96 @@
+"""`steelyard render`: print the children of an InferenceService exactly as the operator would apply them."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from steelyard.api.accelerator import Accelerator
+from steelyard.api.quantities import Duration, Quantity
+from steelyard.apply.drift import stamped
+from steelyard.build import render as building
+from steelyard.catalog.accelerators import ACCELERATORS
+from steelyard.decide import accept
+from steelyard.decide.plan import read
+from steelyard.decide.site import Site
+
+REFUSED, UNREADABLE = 1, 2
+
+
+class Plain(yaml.SafeDumper):
+    """YAML for people: no anchors, and files inside a manifest as blocks of lines."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+Plain.add_representer(str, _text)
+for kind in (Duration, Quantity):
+    Plain.add_representer(kind, lambda dumper, text: _text(dumper, str(text)))
+
+
+def render(
+    file: Annotated[str, typer.Option("-f", "--file", help="Manifest of an InferenceService; '-' reads the input.")],
+    accelerators: Annotated[
+        list[Path] | None, typer.Option("--accelerators", help="Manifests of Accelerators, besides the catalogue's.")
+    ] = None,
+    gateway_image: Annotated[str, typer.Option(help="The operator's setting images.gateway.")] = "steelyard/gateway",
+    engine_image: Annotated[str, typer.Option(help="The operator's setting images.engine.")] = "steelyard/engine",
+    prometheus_namespace: Annotated[str | None, typer.Option(help="The operator's setting of that name.")] = None,
+    operator_namespace: Annotated[str | None, typer.Option(help="Where the operator runs.")] = None,
+) -> None:
+    """Print the children of an InferenceService, as the operator would apply them.
+
+    Nothing is sent anywhere. An owner reference needs the uid that the API server gives, so it is printed only where
+    the manifest has one. Exit status: 0 printed, 1 the operator would refuse the service (the reasons go to standard
+    error), 2 the file is no InferenceService.
+    """
+    site = Site(
+        gateway_image=gateway_image,
+        engine_image=engine_image,
+        prometheus_namespace=prometheus_namespace,
+        operator_namespace=operator_namespace,
+    )
+    known = dict(ACCELERATORS)
+    for path in accelerators or []:
+        for body in documents(path.read_text()):
+            accelerator = Accelerator.read(body)
+            known[accelerator.name] = accelerator
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text()
+        bodies = [body for body in documents(text) if body.get("kind") == "InferenceService"]
+    except (OSError, yaml.YAMLError) as failure:
+        typer.echo(f"{file}: {failure}", err=True)
+        raise typer.Exit(UNREADABLE) from failure
+    if not bodies:
+        typer.echo(f"{file}: holds no InferenceService", err=True)
+        raise typer.Exit(UNREADABLE)
+    manifests = [manifest for body in bodies for manifest in children(body, known, site)]
+    typer.echo(yaml.dump_all(manifests, Dumper=Plain, sort_keys=False, width=120), nl=False)
+
+
+def children(body: dict[str, Any], known: dict[str, Accelerator], site: Site) -> list[dict[str, Any]]:
+    """Render one service, or end with the reasons why it is refused."""
+    service, found = read(body)
+    if service is not None:
+        found = accept.refusals(service, known)
+    if service is None or found:
+        for refusal in found:
+            typer.echo(str(refusal), err=True)
+        raise typer.Exit(REFUSED)
+    return [stamped(manifest) for manifest in building.children(service, known, site)]
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    """Read the objects of a YAML stream; lists of objects are taken apart."""
+    found: list[dict[str, Any]] = []
+    for document in yaml.safe_load_all(text):
+        if isinstance(document, dict):
+            found += document["items"] if document.get("kind") == "List" else [document]
+    return found

@@ -1,0 +1,194 @@
+"""May this spec be served? An ordered list of small checks, each giving every violation it finds, with its remedy.
+
+What a schema or a CEL rule can see is refused by the API server; here is what needs the catalogue, the other fields of
+the spec, or the form of free text. A refused service keeps its last good children and gets no new ones.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from steelyard.api.accelerator import Accelerator
+from steelyard.api.names import LABEL_LIMIT, SUFFIXES
+from steelyard.api.reasons import Reason
+from steelyard.api.service import InferenceService
+from steelyard.catalog.engines import ENGINES
+from steelyard.decide import smuggling
+
+Accelerators = Mapping[str, Accelerator | None]
+
+_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+MESSAGE_LIMIT = 4000
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One reason why a spec cannot be served."""
+
+    reason: Reason
+    field: str
+    value: str
+    problem: str  # what is wrong with it and what to do, in one or two clauses
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.value}: {self.problem}"
+
+
+Check = Callable[[InferenceService, Accelerators], Iterator[Refusal]]
+
+
+def unreadable(error: ValidationError) -> tuple[Refusal, ...]:
+    """Turn the type checker's findings into refusals; they occur where the installed CRD is another version's."""
+    found = []
+    for detail in error.errors(include_url=False):
+        field = ".".join(str(part) for part in detail["loc"])
+        found.append(Refusal(Reason.INVALID_SPEC, field, _short(detail["input"]), detail["msg"]))
+    return tuple(found)
+
+
+def refusals(service: InferenceService, accelerators: Accelerators) -> tuple[Refusal, ...]:
+    """Run all checks in order and give every violation."""
+    return tuple(refusal for check in CHECKS for refusal in check(service, accelerators))
+
+
+def message(found: tuple[Refusal, ...]) -> str:
+    """Join refusals into the message of the condition `Accepted`."""
+    text = "; ".join(str(refusal) for refusal in found)
+    return text if len(text) <= MESSAGE_LIMIT else text[: MESSAGE_LIMIT - 1] + "…"
+
+
+def _name(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
+    name = service.name
+    if len(name) > LABEL_LIMIT or not _NAME.fullmatch(name):
+        problem = (
+            f"it names a Service, so it needs at most {LABEL_LIMIT} lower-case letters, digits and '-', "
+            "a letter first; create the service under such a name"
+        )
+        yield Refusal(Reason.INVALID_SPEC, "metadata.name", name, problem)
+    for suffix in SUFFIXES:
+        if name.endswith(f"-{suffix}"):
+            problem = f"'-{suffix}' is the ending of another service's children; create the service under another name"
+            yield Refusal(Reason.INVALID_SPEC, "metadata.name", name, problem)
+
+
+def _model_source(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
+    engine, uri = service.spec.engine.name, service.spec.model.uri
+    schemes = ENGINES[engine].model_schemes
+    if schemes and uri.split("://")[0] not in schemes:
+        known = " or ".join(f"{scheme}://" for scheme in schemes)
+        problem = f"engine {engine} takes its weights from {known}; put them into an image or on a claim"
+        yield Refusal(Reason.MODEL_SOURCE_NOT_SUPPORTED, "spec.model.uri", uri, problem)
+
+
+def _accelerators(service: InferenceService, accelerators: Accelerators) -> Iterator[Refusal]:
+    engine = ENGINES[service.spec.engine.name]
+    for role in service.spec.roles:
+        name = service.spec.accelerator_of(role)
+        field = f"spec.{role}.accelerator" if service.spec.roles[role].accelerator else "spec.accelerator"
+        accelerator = accelerators.get(name)
+        if accelerator is None:
+            known = ", ".join(sorted(key for key, value in accelerators.items() if value is not None))
+            problem = "there is no Accelerator of that name; see `kubectl get accelerators`"
+            problem += f" (known to this service: {known})" if known else ""
+            yield Refusal(Reason.UNKNOWN_ACCELERATOR, field, name, problem)
+        elif engine.needs_hardware and accelerator.spec.availability == "Announced":
+            problem = "it is announced, not available; name available hardware, or rehearse with engine simulated"
+            yield Refusal(Reason.ACCELERATOR_NOT_AVAILABLE, field, name, problem)
+        elif engine.needs_hardware and accelerator.spec.resource is not None:
+            problem = f"engine {service.spec.engine.name} computes on plain processors; name cpu, or engine simulated"
+            yield Refusal(Reason.INVALID_SPEC, field, name, problem)
+
+
+def _simulation(service: InferenceService, accelerators: Accelerators) -> Iterator[Refusal]:
+    """The simulated engine keeps time by the accelerator's figures and the model's shape, so both must be known."""
+    if service.spec.engine.name != "simulated":
+        return
+    shape = service.spec.model.shape
+    needed = {"parameters": "parameters", "layers": "layers", "hidden_size": "hiddenSize"}
+    missing = [wire for field, wire in needed.items() if shape is None or getattr(shape, field) is None]
+    if missing:
+        problem = f"engine simulated keeps time by the model's shape and needs {', '.join(missing)}"
+        yield Refusal(Reason.INVALID_SPEC, "spec.model.shape", "(incomplete)" if shape else "(absent)", problem)
+    for name in sorted({service.spec.accelerator_of(role) for role in service.spec.roles}):
+        accelerator = accelerators.get(name)
+        if accelerator is None:
+            continue
+        peak = accelerator.spec.peak
+        if accelerator.spec.memory_bandwidth is None or not (peak.bf16 or peak.fp32):
+            problem = "engine simulated needs memoryBandwidth and peak.bf16 or peak.fp32 of this Accelerator"
+            yield Refusal(Reason.INVALID_SPEC, "spec.accelerator", name, problem)
+
+
+def _batching(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
+    context = service.spec.model.context_length
+    for role in service.spec.roles:
+        batching = service.spec.batching_of(role)
+        tokens = batching.max_batch_tokens or 0
+        if batching.strategy != "chunked" and tokens < context:
+            problem = (
+                f"strategy {batching.strategy} reads a prompt in one step, so it must be at least "
+                f"spec.model.contextLength {context}; raise it, or use strategy chunked"
+            )
+            own = service.spec.roles[role].batching.max_batch_tokens is not None
+            field = f"spec.{role}.batching.maxBatchTokens" if own else "spec.batching.maxBatchTokens"
+            yield Refusal(Reason.INVALID_SPEC, field, str(tokens), problem)
+    kv_tokens = service.spec.cache.kv_tokens
+    if kv_tokens is not None and kv_tokens < context:
+        problem = f"one request may need spec.model.contextLength {context} tokens; raise it to at least that"
+        yield Refusal(Reason.INVALID_SPEC, "spec.cache.kvTokens", str(kv_tokens), problem)
+
+
+def _resources(service: InferenceService, accelerators: Accelerators) -> Iterator[Refusal]:
+    for role, spec in service.spec.roles.items():
+        field = f"spec.{role}.resources"
+        accelerator = accelerators.get(service.spec.accelerator_of(role))
+        counted = accelerator.spec.resource if accelerator else None
+        for kind in ("requests", "limits"):
+            for name, amount in getattr(spec.resources, kind).items():
+                if counted == name or name.startswith("steelyard.dev/"):
+                    problem = "accelerators are counted by the operator; leave it out and name spec.accelerator"
+                    yield Refusal(Reason.ENGINE_SETTING_CONFLICT, f"{field}.{kind}.{name}", amount, problem)
+        for name, request in spec.resources.requests.items():
+            limit = spec.resources.limits.get(name)
+            if limit is not None and request.value > limit.value:
+                problem = f"it is above limits.{name} {limit}; lower it to at most that"
+                yield Refusal(Reason.INVALID_SPEC, f"{field}.requests.{name}", request, problem)
+
+
+def _budget(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
+    budget = service.spec.autoscaling.budget.accelerators
+    if budget is None:
+        return
+    for word, numbers in (
+        ("min", {role: spec.replicas.min for role, spec in service.spec.roles.items()}),
+        ("initial", {role: spec.replicas.start for role, spec in service.spec.roles.items()}),
+    ):
+        if sum(numbers.values()) > budget:
+            sums = " + ".join(f"{role} {number}" for role, number in numbers.items())
+            problem = f"the roles' replicas.{word} need {sums} accelerators; raise the budget or lower replicas.{word}"
+            yield Refusal(Reason.INVALID_SPEC, "spec.autoscaling.budget.accelerators", str(budget), problem)
+            return
+
+
+def _smuggling(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
+    for field, value, problem in smuggling.found(service):
+        yield Refusal(Reason.ENGINE_SETTING_CONFLICT, field, _short(value), problem)
+
+
+CHECKS: tuple[Check, ...] = (
+    _name,
+    _model_source,
+    _accelerators,
+    _simulation,
+    _batching,
+    _resources,
+    _budget,
+    _smuggling,
+)
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 120 else text[:119] + "…"

@@ -1,0 +1,63 @@
+"""Snapshot → Plan: what one reconcile shall do, decided in one place and without touching anything.
+
+Ordered rules, the first that holds decides:
+
+1. Paused (annotation `paused: "true"`): change nothing, report what is seen.
+2. Refused (unreadable or not acceptable): keep the children in force, repair their drift, create nothing new, scale
+   nothing; say why.
+3. Accepted: the children in force are those of the current spec if their hash says so, else they are rendered anew;
+   then scale by `replicas.py`.
+"""
+
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from steelyard.api.labels import PAUSED, RENDER
+from steelyard.api.service import InferenceService
+from steelyard.decide import accept, fingerprint, replicas
+from steelyard.decide.snapshot import Body, Revision, Snapshot
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do; `service` is None where the spec cannot be read at all."""
+
+    service: InferenceService | None
+    paused: bool
+    refusals: tuple[accept.Refusal, ...]
+    keep: Revision | None  # children to hold in place as they were rendered
+    render: bool  # children are to be rendered from the spec, under `spec_hash`
+    spec_hash: str
+    scales: tuple[replicas.Scale, ...]
+
+
+def plan(snapshot: Snapshot) -> Plan:
+    """Decide by the rules above."""
+    annotations = snapshot.service["metadata"].get("annotations") or {}
+    paused = annotations.get(PAUSED) == "true"
+    service, refusals = read(snapshot.service)
+    if service is not None:
+        refusals = accept.refusals(service, snapshot.accelerators)
+    if service is None or refusals:
+        return Plan(service, paused, refusals, keep=snapshot.current, render=False, spec_hash="", scales=())
+    wanted = fingerprint.spec_hash(service, annotations.get(RENDER, ""))
+    current = snapshot.current
+    up_to_date = current is not None and current.spec_hash == wanted
+    return Plan(
+        service=service,
+        paused=paused,
+        refusals=(),
+        keep=current if up_to_date or paused else None,
+        render=not up_to_date and not paused,
+        spec_hash=wanted,
+        scales=() if paused else replicas.scales(service, {d.pool: d for d in snapshot.deployments}),
+    )
+
+
+def read(body: Body) -> tuple[InferenceService | None, tuple[accept.Refusal, ...]]:
+    """Read the object as our type; status is left out, since an older operator may have written another form."""
+    try:
+        return InferenceService.read({key: value for key, value in body.items() if key != "status"}), ()
+    except ValidationError as error:
+        return None, accept.unreadable(error)

@@ -1,0 +1,61 @@
+"""How many replicas each Deployment shall have, as far as anybody but the user's own autoscaler decides it.
+
+Law, first row that holds; `None` means that nothing is written:
+
+| the number was never written | mode | write |
+|---|---|---|
+| yes | any | `initial` (default `min`), unless it runs already |
+| no | Off, Recommend | nothing: `kubectl scale` or anybody's autoscaler rules |
+| no | Auto | what runs, brought into min..max, if that differs |
+
+The gateway's number is `routing.replicas` in every mode. "Never written" is read from the Deployment's own record of
+field owners, so that an operator killed between creation and scaling goes on where it stopped.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from steelyard.api.roles import Replicas
+from steelyard.api.service import InferenceService
+from steelyard.decide.snapshot import Deployment
+
+Mode = Literal["Auto", "Recommend", "Off"]
+
+CREATED_WITH = 1  # replicas of a Deployment whose manifest does not say a number
+GATEWAY_POOL = ""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One write of a Deployment's number of replicas."""
+
+    pool: str
+    replicas: int
+    before: int
+
+
+def wanted(bounds: Replicas, mode: Mode, runs: int, written: bool) -> int | None:
+    """Decide one pool's number by the table above."""
+    if not written:
+        return bounds.start if bounds.start != runs else None
+    if mode != "Auto":
+        return None
+    clamped = bounds.clamp(runs)
+    return clamped if clamped != runs else None
+
+
+def scales(service: InferenceService, deployments: Mapping[str, Deployment]) -> tuple[Scale, ...]:
+    """Decide every Deployment's number; one that does not exist yet is about to be created with one replica."""
+    found = []
+    for role, spec in service.spec.roles.items():
+        seen = deployments.get(role)
+        runs = seen.replicas if seen else CREATED_WITH
+        number = wanted(spec.replicas, service.spec.autoscaling.mode, runs, seen.replicas_written if seen else False)
+        if number is not None:
+            found.append(Scale(role, number, runs))
+    gateway = deployments.get(GATEWAY_POOL)
+    gateways = gateway.replicas if gateway else CREATED_WITH
+    if gateways != service.spec.routing.replicas:
+        found.append(Scale(GATEWAY_POOL, service.spec.routing.replicas, gateways))
+    return tuple(found)

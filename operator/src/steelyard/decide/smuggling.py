@@ -1,0 +1,82 @@
+"""Four doors through which a typed setting could be changed behind its field's back: args, env, template, mounts.
+
+Each finding names the place, the value, and the field that owns the setting. The rule exists because two values for one
+setting end in the engine's last-one-wins, where the operator plans with the other one (C32).
+"""
+
+from collections.abc import Iterator
+
+from steelyard.api.engine import EnvVar
+from steelyard.api.labels import COMPONENT, GROUP, MANAGED_BY
+from steelyard.api.roles import PodTemplate, TemplateContainer
+from steelyard.api.service import InferenceService
+from steelyard.catalog.engines import OWNED_VARIABLES, flag_owner
+
+Finding = tuple[str, str, str]  # field, value, problem
+
+ENGINE_CONTAINER = "engine"
+OWN_CONTAINERS = frozenset({"weights"})  # init container of ours
+OWN_VOLUMES = frozenset({"models", "settings", "tmp"})
+OWN_PATHS = ("/models", "/etc/steelyard", "/tmp")  # noqa: S108 (mount points of the engine's container)
+OWN_PREFIXES = (f"{GROUP}/", "steelyard.dev/")
+
+
+def found(service: InferenceService) -> Iterator[Finding]:
+    """Look through all four doors of the service and of each of its roles."""
+    engine = service.spec.engine
+    yield from _args("spec.engine.args", engine.args)
+    yield from _env("spec.engine.env", engine.env)
+    for role, spec in service.spec.roles.items():
+        yield from _template(f"spec.{role}.template", role, spec.template)
+
+
+def _args(field: str, args: tuple[str, ...]) -> Iterator[Finding]:
+    for index, argument in enumerate(args):
+        owned = flag_owner(argument)
+        if owned is None:
+            continue
+        flag, owner = owned
+        remedy = f"set {owner} instead" if owner else "leave it out, the operator sets it"
+        yield f"{field}[{index}]", argument, f"{flag} belongs to a typed field; {remedy}"
+
+
+def _env(field: str, env: tuple[EnvVar, ...]) -> Iterator[Finding]:
+    for variable in env:
+        if variable.name in OWNED_VARIABLES:
+            problem = "the operator sets it from the pod, since peers connect to it; leave it out"
+            yield f"{field}.{variable.name}", variable.value or "(reference)", problem
+
+
+def _template(field: str, role: str, template: PodTemplate) -> Iterator[Finding]:
+    for kind, entries in (("labels", template.metadata.labels), ("annotations", template.metadata.annotations)):
+        for key, value in entries.items():
+            if key.startswith(OWN_PREFIXES) or key in (MANAGED_BY, COMPONENT):
+                yield f"{field}.metadata.{kind}.{key}", value, "the operator's own key; leave it out"
+    for volume in template.spec.volumes:
+        if volume.name in OWN_VOLUMES:
+            yield f"{field}.spec.volumes", volume.name, "the engine's own volume has that name; choose another"
+    for container in template.spec.containers:
+        place = f"{field}.spec.containers[{container.name}]"
+        if container.name == ENGINE_CONTAINER:
+            yield from _engine_container(place, role, container)
+        elif container.name in OWN_CONTAINERS:
+            yield place, container.name, "a container of the operator has that name; choose another"
+        elif container.image is None:
+            yield f"{place}.image", "(absent)", "a sidecar needs an image; name one"
+
+
+def _engine_container(place: str, role: str, container: TemplateContainer) -> Iterator[Finding]:
+    owners = {
+        "image": (container.image, "spec.engine.image"),
+        "command": (" ".join(container.command), "spec.engine.name"),
+        "args": (" ".join(container.args), "spec.engine.args"),
+        "resources": ("(set)" if container.resources is not None else "", f"spec.{role}.resources"),
+    }
+    for name, (value, owner) in owners.items():
+        if value:
+            yield f"{place}.{name}", value, f"it belongs to {owner}; set that instead"
+    yield from _env(f"{place}.env", container.env)
+    for mount in container.volume_mounts:
+        path = mount.mount_path.rstrip("/") or "/"
+        if path == "/" or any(path == own or path.startswith(f"{own}/") for own in OWN_PATHS):
+            yield f"{place}.volumeMounts", mount.mount_path, "the engine's own files are there; choose another path"

@@ -1,0 +1,89 @@
+"""The world of one service at one moment, frozen: all that a decision may look at.
+
+`observe/snapshot.py` fills it from the API server. Bodies that only pass through (children, the service itself) stay
+plain dictionaries and must not be changed by whoever reads them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from steelyard.api.accelerator import Accelerator
+from steelyard.api.reasons import Reason
+
+Body = Mapping[str, Any]
+
+
+class Weights(StrEnum):
+    """How far a pod's weights are."""
+
+    LOADED = "loaded"
+    LOADING = "loading"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What keeps a pod or a Deployment from getting ready, in the words of the cluster."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One engine pod."""
+
+    name: str
+    pool: str
+    role: str  # what it does now; empty while it is between roles
+    ready: bool
+    terminating: bool
+    weights: Weights
+    trouble: Trouble | None = None
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One Deployment of the service: a pool of engines, or the gateway (`pool` is empty)."""
+
+    name: str
+    pool: str
+    replicas: int  # what its spec asks for
+    replicas_written: bool  # somebody has set the number; False: it is the API server's default
+    ready: int
+    updated: int
+    observed: bool  # its controller has seen the latest spec
+    revision: str  # of the pods that are wanted
+    trouble: Trouble | None = None
+
+
+@dataclass(frozen=True)
+class Revision:
+    """The children as they were rendered for one spec; stored in a ControllerRevision."""
+
+    name: str
+    number: int
+    spec_hash: str
+    children: tuple[Body, ...]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything about one service: the object, the hardware it names, and what runs for it."""
+
+    service: Body
+    accelerators: Mapping[str, Accelerator | None]  # by name; None: there is no such object
+    deployments: tuple[Deployment, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    revisions: tuple[Revision, ...] = ()  # oldest first
+
+    @property
+    def current(self) -> Revision | None:
+        """The children that are in force: those rendered last."""
+        return self.revisions[-1] if self.revisions else None
+
+    def deployment_of(self, pool: str) -> Deployment | None:
+        """Find the Deployment of a pool; the empty pool is the gateway."""
+        return next((d for d in self.deployments if d.pool == pool), None)

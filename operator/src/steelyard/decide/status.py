@@ -1,0 +1,110 @@
+"""The status of a service, computed whole from one snapshot, and the events that its changes are worth.
+
+`status` takes the time as an argument and keeps the transition time of every condition whose status stays, so that the
+same world gives the same status and nothing is written.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from steelyard.api.labels import DECODE, GATEWAY_PORT, PREFILL
+from steelyard.api.reasons import ConditionType, EventReason
+from steelyard.api.status import Condition, RoleStatus, Status
+from steelyard.decide.conditions import Failure, Verdict, served_roles, verdicts
+from steelyard.decide.plan import Plan
+from steelyard.decide.replicas import CREATED_WITH
+from steelyard.decide.snapshot import Body, Snapshot
+
+MESSAGE_LIMIT = 4096
+
+
+@dataclass(frozen=True)
+class Note:
+    """An event worth telling: what happened, in one sentence."""
+
+    reason: EventReason
+    message: str
+    warning: bool = False
+
+
+def status(snapshot: Snapshot, plan: Plan, failure: Failure | None, now: datetime) -> dict[str, Any]:
+    """Compute the status as plain data for the API server."""
+    meta = snapshot.service["metadata"]
+    before = previous_conditions(snapshot.service)
+    conditions = tuple(
+        _condition(verdict, before.get(verdict.type), int(meta.get("generation") or 0), now)
+        for verdict in verdicts(snapshot, plan, failure)
+    )
+    roles = {role: role_status(snapshot, plan, role) for role in served_roles(snapshot, plan)}
+    ready = sum(role.ready for role in roles.values())
+    desired = sum(role.desired for role in roles.values())
+    ratio = f"{roles[PREFILL].ready}:{roles[DECODE].ready}" if PREFILL in roles and DECODE in roles else None
+    return Status(
+        observed_generation=meta.get("generation"),
+        url=f"http://{meta['name']}.{meta['namespace']}.svc:{GATEWAY_PORT}/v1" if roles else None,
+        ratio=ratio,
+        ready=f"{ready}/{desired}" if roles else None,
+        conditions=conditions,
+        **roles,  # type: ignore[arg-type]
+    ).manifest()
+
+
+def role_status(snapshot: Snapshot, plan: Plan, role: str) -> RoleStatus:
+    """Count a role's replicas by what the pods do now; wanted is what its pool's Deployment will ask for."""
+    pods = [pod for pod in snapshot.pods if pod.role == role]
+    pool = snapshot.deployment_of(role)
+    scaled = next((scale.replicas for scale in plan.scales if scale.pool == role), None)
+    return RoleStatus(
+        desired=scaled if scaled is not None else (pool.replicas if pool else CREATED_WITH),
+        ready=sum(pod.ready and not pod.terminating for pod in pods),
+        starting=sum(not pod.ready and not pod.terminating for pod in pods),
+        draining=sum(pod.terminating for pod in pods),
+        revision=(pool.revision or None) if pool else None,
+    )
+
+
+def transitions(before: Mapping[str, Condition], after: Mapping[str, Any]) -> tuple[Note, ...]:
+    """Tell which changes of the conditions are worth an event: acceptance, availability, pause."""
+    now = {condition["type"]: condition for condition in after.get("conditions", ())}
+    found = []
+    for kind, yes, no in (
+        (ConditionType.ACCEPTED, EventReason.ACCEPTED, EventReason.REJECTED),
+        (ConditionType.AVAILABLE, EventReason.AVAILABLE, EventReason.UNAVAILABLE),
+        (ConditionType.PAUSED, EventReason.PAUSED, EventReason.RESUMED),
+    ):
+        old, new = before.get(kind), now[kind]
+        was = old.status if old else {ConditionType.ACCEPTED: None}.get(kind, "False")
+        changed = was != new["status"]
+        if kind is ConditionType.ACCEPTED and old is not None and new["status"] == "False":
+            changed = changed or old.message != new["message"]  # refused for another reason
+        if changed:
+            holds = new["status"] == "True"
+            bad = not holds and kind is not ConditionType.PAUSED
+            found.append(Note(yes if holds else no, new["message"], warning=bad))
+    return tuple(found)
+
+
+def previous_conditions(service: Body) -> dict[str, Condition]:
+    """Read the conditions that the service holds; one that cannot be read counts as absent."""
+    found = {}
+    for body in (service.get("status") or {}).get("conditions") or ():
+        try:
+            condition = Condition.read(body)
+        except ValueError:
+            continue
+        found[condition.type] = condition
+    return found
+
+
+def _condition(verdict: Verdict, before: Condition | None, generation: int, now: datetime) -> Condition:
+    same = before is not None and before.status == verdict.status
+    return Condition(
+        type=str(verdict.type),
+        status=verdict.status,
+        reason=str(verdict.reason),
+        message=verdict.message[:MESSAGE_LIMIT],
+        last_transition_time=before.last_transition_time if before is not None and same else now.replace(microsecond=0),
+        observed_generation=generation,
+    )

@@ -1,0 +1,84 @@
+"""Read what a pod and a Deployment say about themselves into the few facts that decisions need."""
+
+from collections.abc import Mapping
+
+from steelyard.api import labels
+from steelyard.api.reasons import Reason
+from steelyard.decide.snapshot import Pod, Trouble, Weights
+from steelyard.observe.client import Body
+
+IMAGE_REASONS = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"})
+WAITING: Mapping[str, Reason] = {
+    **dict.fromkeys(IMAGE_REASONS, Reason.IMAGE_UNAVAILABLE),
+    "CrashLoopBackOff": Reason.ENGINE_CRASHING,
+    "CreateContainerConfigError": Reason.PODS_REFUSED,
+    "CreateContainerError": Reason.PODS_REFUSED,
+    "RunContainerError": Reason.ENGINE_CRASHING,
+}
+WEIGHTS_CONTAINER = "weights"
+MESSAGE_LIMIT = 500
+
+
+def pod_of(body: Body) -> Pod:
+    """Read one engine pod."""
+    meta, status = body["metadata"], body.get("status") or {}
+    marks = meta.get("labels") or {}
+    conditions = {c["type"]: c for c in status.get("conditions") or []}
+    return Pod(
+        name=meta["name"],
+        pool=marks.get(labels.POOL, ""),
+        role=marks.get(labels.ROLE, ""),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        terminating="deletionTimestamp" in meta,
+        weights=_weights(body),
+        trouble=_trouble(status, conditions),
+    )
+
+
+def deployment_trouble(status: Body) -> Trouble | None:
+    """Say what keeps a Deployment from going on: pods that the API server refuses, or the deadline of its roll-out."""
+    conditions = {c["type"]: c for c in status.get("conditions") or []}
+    failure = conditions.get("ReplicaFailure", {})
+    if failure.get("status") == "True":
+        return Trouble(Reason.PODS_REFUSED, _short(failure.get("message", "")))
+    moving = conditions.get("Progressing", {})
+    if moving.get("status") == "False" and moving.get("reason") == "ProgressDeadlineExceeded":
+        return Trouble(Reason.START_DEADLINE_EXCEEDED, _short(moving.get("message", "")))
+    return None
+
+
+def _weights(body: Body) -> Weights:
+    """Tell how far the weights are: without a container that brings them, they are there as soon as the pod runs."""
+    status = body.get("status") or {}
+    for container in status.get("initContainerStatuses") or []:
+        if container["name"] != WEIGHTS_CONTAINER:
+            continue
+        state = container.get("state") or {}
+        if (state.get("terminated") or {}).get("exitCode") == 0:
+            return Weights.LOADED
+        failed = (state.get("waiting") or {}).get("reason") in WAITING or "terminated" in state
+        return Weights.FAILED if failed else Weights.LOADING
+    bringing = any(c["name"] == WEIGHTS_CONTAINER for c in body["spec"].get("initContainers") or [])
+    started = status.get("phase") == "Running" and not bringing
+    return Weights.LOADED if started else Weights.LOADING
+
+
+def _trouble(status: Body, conditions: Mapping[str, Body]) -> Trouble | None:
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
+        return Trouble(Reason.UNSCHEDULABLE, _short(scheduled.get("message", "")))
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        for container in status.get(kind) or []:
+            waiting = (container.get("state") or {}).get("waiting") or {}
+            if waiting.get("reason") not in WAITING:
+                continue
+            message = waiting.get("message") or waiting["reason"]
+            last = (container.get("lastState") or {}).get("terminated") or {}
+            if last:
+                message += f" (last exit: {last.get('reason', '')} {last.get('exitCode', '')})"
+            return Trouble(WAITING[waiting["reason"]], _short(f"container {container['name']}: {message}"))
+    return None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MESSAGE_LIMIT else text[: MESSAGE_LIMIT - 1] + "…"

@@ -1,0 +1,110 @@
+"""One look at everything that belongs to a service, straight from the API server, into a frozen `Snapshot`.
+
+Nothing is kept between two looks: a reconcile that starts later sees what is then there, so a missed or repeated watch
+event changes nothing (B11, B13, B14).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from steelyard.api import labels
+from steelyard.api.accelerator import Accelerator
+from steelyard.decide.snapshot import Deployment, Revision, Snapshot
+from steelyard.observe.client import Api, Body
+from steelyard.observe.pods import deployment_trouble, pod_of
+from steelyard.observe.resources import ACCELERATOR, CHILD_KINDS, CONTROLLER_REVISION, INFERENCE_SERVICE, POD
+
+DEFAULT_ACCELERATOR = "cpu"
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What was seen: the snapshot for deciding, and the live children for applying."""
+
+    snapshot: Snapshot
+    children: dict[tuple[str, str], Body]  # by kind and name
+    revisions: tuple[Body, ...]  # ControllerRevisions, oldest first
+
+
+def observe(api: Api, namespace: str, name: str) -> Observation | None:
+    """Look at one service; None when it is gone or going (its children then follow by their owner reference)."""
+    service = api.find(INFERENCE_SERVICE, namespace, name)
+    if service is None or "deletionTimestamp" in service["metadata"]:
+        return None
+    ours = f"{labels.MANAGED_BY}={labels.MANAGER},{labels.SERVICE}={name}"
+    children = {
+        (resource.kind, body["metadata"]["name"]): body
+        for resource in CHILD_KINDS
+        for body in api.list(resource, namespace, ours)
+    }
+    uid = service["metadata"]["uid"]
+    revisions = sorted(
+        (body for body in api.list(CONTROLLER_REVISION, namespace, ours) if _owned_by(body, uid)),
+        key=lambda body: int(body.get("revision") or 0),
+    )
+    pods = api.list(POD, namespace, f"{labels.SERVICE}={name},{labels.COMPONENT}=engine")
+    snapshot = Snapshot(
+        service=service,
+        accelerators={key: _accelerator(api, key) for key in accelerator_names(service.get("spec") or {})},
+        deployments=tuple(_deployment(body) for (kind, _), body in children.items() if kind == "Deployment"),
+        pods=tuple(pod_of(body) for body in pods),
+        revisions=tuple(_revision(body) for body in revisions),
+    )
+    return Observation(snapshot, children, tuple(revisions))
+
+
+def accelerator_names(spec: Body) -> list[str]:
+    """Name the Accelerators that a spec mentions, without reading the rest of it."""
+    names = {str(spec.get("accelerator") or DEFAULT_ACCELERATOR)}
+    for role in (labels.PREFILL, labels.DECODE, labels.AGGREGATED):
+        own = (spec.get(role) or {}).get("accelerator")
+        names |= {str(own)} if own else set()
+    return sorted(names)
+
+
+def _accelerator(api: Api, name: str) -> Accelerator | None:
+    """Read one Accelerator; one that cannot be read as our type counts as absent."""
+    body = api.find(ACCELERATOR, None, name)
+    if body is None:
+        return None
+    try:
+        return Accelerator.read({key: value for key, value in body.items() if key != "status"})
+    except ValidationError:
+        return None
+
+
+def _owned_by(body: Body, uid: str) -> bool:
+    return any(reference.get("uid") == uid for reference in body["metadata"].get("ownerReferences") or [])
+
+
+def _revision(body: Body) -> Revision:
+    meta = body["metadata"]
+    return Revision(
+        name=meta["name"],
+        number=int(body.get("revision") or 0),
+        spec_hash=(meta.get("annotations") or {}).get(labels.SPEC_HASH, ""),
+        children=tuple((body.get("data") or {}).get("children") or ()),
+    )
+
+
+def _deployment(body: Body) -> Deployment:
+    meta, spec, status = body["metadata"], body["spec"], body.get("status") or {}
+    pod_labels = spec["template"]["metadata"].get("labels") or {}
+    return Deployment(
+        name=meta["name"],
+        pool=(meta.get("labels") or {}).get(labels.POOL, ""),
+        replicas=int(spec.get("replicas", 1)),
+        replicas_written=any(_writes_replicas(entry) for entry in meta.get("managedFields") or []),
+        ready=int(status.get("readyReplicas") or 0),
+        updated=int(status.get("updatedReplicas") or 0),
+        observed=int(status.get("observedGeneration") or 0) >= int(meta.get("generation") or 0),
+        revision=pod_labels.get(labels.REVISION, ""),
+        trouble=deployment_trouble(status),
+    )
+
+
+def _writes_replicas(entry: dict[str, Any]) -> bool:
+    """Whether a record of field ownership covers `spec.replicas`; defaults of the API server have no owner."""
+    return "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})

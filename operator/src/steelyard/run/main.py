@@ -1,0 +1,136 @@
+"""`steelyard-operator`: settings, lease, watches, queue and probes put together in one process.
+
+Two replicas run; both watch, the one that holds the lease works. A replica that cannot renew stops writing by itself
+(the API client asks before every write), and the other starts from what it has watched meanwhile.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import kopf
+
+from steelyard.apply.lease import STEP_SECONDS, Elector
+from steelyard.observe.client import Api, ApiError, Missing, connect
+from steelyard.observe.resources import INFERENCE_SERVICE
+from steelyard.run import logs, metrics, probes, watching
+from steelyard.run.health import Health
+from steelyard.run.reconcile import Reconciler
+from steelyard.run.settings import Settings, SettingsError, identity, load
+from steelyard.run.worker import Key, Worker
+
+log = logging.getLogger(__name__)
+
+WAIT_FOR_KINDS_SECONDS = 3
+
+
+def main() -> None:
+    """Run until SIGTERM; exit status 2 means wrong settings."""
+    parser = argparse.ArgumentParser(prog="steelyard-operator", description="Serves InferenceServices.")
+    parser.add_argument("--config", type=Path, default=Path("/etc/steelyard/operator.yaml"), help="settings file")
+    parser.add_argument("--port", type=int, default=probes.PORT, help="port of /live, /ready and /metrics")
+    given = parser.parse_args()
+    logs.start()
+    try:
+        settings = load(given.config)
+    except SettingsError as failure:
+        log.error("%s", failure)
+        sys.exit(2)
+    with contextlib.suppress(asyncio.CancelledError):
+        asyncio.run(operate(settings, given.port))
+
+
+async def operate(settings: Settings, port: int) -> None:
+    """Serve until the process is told to stop."""
+    me, own_namespace = identity()
+    health = Health(loop_turned=time.monotonic())
+    server = probes.serve(health, port)
+    elector = Elector(connect(), own_namespace, settings.lease_name, me)
+    api = connect(may_write=lambda: elector.leading(time.monotonic()))
+    reconcile = Reconciler(api, settings.site(own_namespace), me, settings.resync_seconds)
+
+    def work(key: Key, failures: int) -> float | None:
+        started = time.monotonic()
+        outcome = "failed"
+        try:
+            result = reconcile(*key, faults=failures, now=datetime.now(UTC))
+            outcome = result.outcome
+        finally:
+            metrics.RECONCILES.labels(outcome).inc()
+            metrics.RECONCILE_SECONDS.observe(time.monotonic() - started)
+        if result.generation is not None:
+            health.read(key, result.generation, time.monotonic())
+        return result.again_after
+
+    worker = Worker(work, lambda: health.leading, settings.workers)
+    await _wait_for_kinds(api, settings, health)
+    registry = kopf.OperatorRegistry()
+    watching.register(registry, worker, health, clusterwide=not settings.watch_namespaces)
+    tasks = [
+        asyncio.create_task(worker.serve(), name="work queue"),
+        asyncio.create_task(_beat(health, worker), name="heartbeat"),
+        asyncio.create_task(_lead(elector, health, me), name="lease"),
+    ]
+    health.watching = True
+    try:
+        await kopf.operator(
+            registry=registry,
+            settings=watching.settings(),
+            standalone=True,
+            clusterwide=not settings.watch_namespaces,
+            namespaces=settings.watch_namespaces,
+            identity=me,  # type: ignore[arg-type]  # given, so that kopf does not ask for a user name the image lacks
+        )
+    finally:
+        log.info("stopping")
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(elector.release, time.monotonic())
+        server.shutdown()
+
+
+async def _lead(elector: Elector, health: Health, me: str) -> None:
+    """Seek or hold the lease."""
+    while True:
+        await asyncio.to_thread(elector.step, time.monotonic())
+        leading = elector.leading(time.monotonic())
+        if leading != health.leading:
+            log.info("leading" if leading else "standing by", extra={"replica": me})
+        health.leading = leading
+        metrics.LEADING.set(leading)
+        await asyncio.sleep(STEP_SECONDS)
+
+
+async def _beat(health: Health, worker: Worker) -> None:
+    """Show that the loop turns, and how long work has waited."""
+    while True:
+        health.loop_turned = time.monotonic()
+        health.oldest_wait = worker.oldest_wait()
+        metrics.OLDEST_WAIT_SECONDS.set(health.oldest_wait)
+        metrics.QUEUE_LENGTH.set(len(worker))
+        await asyncio.sleep(1)
+
+
+async def _wait_for_kinds(api: Api, settings: Settings, health: Health) -> None:
+    """Wait until our kinds are installed: kopf would otherwise watch nothing, for ever, without a word."""
+    told = False
+    namespace = settings.watch_namespaces[0] if settings.watch_namespaces else None
+    while True:
+        health.loop_turned = time.monotonic()
+        try:
+            await asyncio.to_thread(api.list, INFERENCE_SERVICE, namespace)
+        except Missing:
+            if not told:
+                log.warning("the kind InferenceService is not installed; waiting for chart steelyard-crds")
+            told = True
+        except ApiError as failure:
+            log.warning("the API server does not answer: %s", failure)
+        else:
+            return
+        await asyncio.sleep(WAIT_FOR_KINDS_SECONDS)

@@ -1,0 +1,154 @@
+"""One reconcile of one service: observe → decide → build → apply → report, in that order and once.
+
+Whatever happens in the middle, the status is written at most once and only if it says something new; events follow.
+Three kinds of failure (decide/outcome.py): refused waits for the user, waiting comes back soon, anything else is raised
+to the queue, which backs off, after the status told about it.
+"""
+
+import logging
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from steelyard.api import names
+from steelyard.api.reasons import EventReason, Reason
+from steelyard.apply.children import Changes, Owner, bring
+from steelyard.apply.report import tell, write_status
+from steelyard.apply.revisions import keep_latest, store
+from steelyard.apply.scale import scale
+from steelyard.build import render
+from steelyard.decide import plan as planning
+from steelyard.decide import status as reporting
+from steelyard.decide.conditions import Failure
+from steelyard.decide.outcome import Rejected, Waiting
+from steelyard.decide.replicas import GATEWAY_POOL, Scale
+from steelyard.decide.site import Site
+from steelyard.observe.client import Api, Denied, Malformed, NotLeading, Unreachable
+from steelyard.observe.snapshot import Observation, observe
+from steelyard.run import metrics
+
+log = logging.getLogger(__name__)
+
+FAULTS_UNTIL_TOLD = 3  # an error of ours is shown in status once it happened this often in a row
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a reconcile ended; `again_after` in seconds, None where the service is gone."""
+
+    again_after: float | None
+    generation: int | None = None
+    outcome: str = "done"  # done | waiting | refused | gone
+
+
+@dataclass
+class Done:
+    """What was carried out."""
+
+    changes: Changes = field(default_factory=Changes)
+    scaled: list[Scale] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Reconciler:
+    """Everything a reconcile needs besides the key; `reporter` names this replica in events."""
+
+    api: Api
+    site: Site
+    reporter: str
+    resync_seconds: float
+
+    def __call__(self, namespace: str, name: str, faults: int, now: datetime) -> Result:
+        """Reconcile one service; `faults` is how many runs before this one failed in a row."""
+        seen = observe(self.api, namespace, name)
+        if seen is None:
+            metrics.forget_service(namespace, name)
+            return Result(None, outcome="gone")
+        plan = planning.plan(seen.snapshot)
+        done = Done()
+        failure: Failure | None = None
+        fault: Exception | None = None
+        again, outcome = self.resync_seconds, "refused" if plan.refusals else "done"
+        try:
+            if not plan.paused:
+                self._carry_out(seen, plan, done)
+        except Rejected as refusal:
+            failure, outcome = Failure(refusal.reason, refusal.message, refused=True), "refused"
+        except Malformed as refusal:
+            failure, outcome = Failure(Reason.INVALID_SPEC, str(refusal), refused=True), "refused"
+        except Waiting as waiting:
+            failure, outcome = Failure(waiting.reason, waiting.message, refused=False), "waiting"
+            again = waiting.after_seconds
+        except (Unreachable, NotLeading):
+            raise  # the status could not be written either
+        except Exception as error:
+            fault = error
+            if faults + 1 >= FAULTS_UNTIL_TOLD or isinstance(error, Denied):
+                failure = Failure(Reason.INTERNAL_ERROR, f"{type(error).__name__}: {error}", refused=False)
+        self._report(seen, plan, failure, done, now, silent=fault is not None and failure is None)
+        if fault is not None:
+            raise fault
+        return Result(again, int(seen.snapshot.service["metadata"].get("generation") or 0), outcome)
+
+    def _carry_out(self, seen: Observation, plan: planning.Plan, done: Done) -> None:
+        snapshot = seen.snapshot
+        meta = snapshot.service["metadata"]
+        owner = Owner(meta["name"], meta["namespace"], meta["uid"])
+        if plan.render and plan.service is not None:
+            rendered = render.children(plan.service, snapshot.accelerators, self.site)
+            number = (snapshot.current.number if snapshot.current else 0) + 1
+            store(self.api, render.revision(plan.service, rendered, plan.spec_hash, number))
+        elif plan.keep is not None:
+            rendered = [dict(child) for child in plan.keep.children]
+        else:
+            return
+        bring(self.api, owner, rendered, seen.children, done.changes)
+        keep_latest(self.api, meta["namespace"], seen.revisions)
+        for step in plan.scales:
+            target = names.engines(owner.name, step.pool) if step.pool != GATEWAY_POOL else names.gateway(owner.name)
+            scale(self.api, owner.namespace, target, step.replicas)
+            done.scaled.append(step)
+
+    def _report(
+        self,
+        seen: Observation,
+        plan: planning.Plan,
+        failure: Failure | None,
+        done: Done,
+        now: datetime,
+        silent: bool,
+    ) -> None:
+        service = dict(seen.snapshot.service)
+        meta = service["metadata"]
+        before = reporting.previous_conditions(service)
+        status = reporting.status(seen.snapshot, plan, failure, now)
+        told = []
+        if not silent:
+            if write_status(self.api, service, status):
+                metrics.STATUS_WRITES.inc()
+                told = list(reporting.transitions(before, status))
+            metrics.show_replicas(meta["namespace"], meta["name"], status)
+        if failure is not None and failure.reason is Reason.INTERNAL_ERROR and told == []:
+            log.warning("reconcile keeps failing", extra={"service": f"{meta['namespace']}/{meta['name']}"})
+        for note in [*_notes(done), *told]:
+            tell(self.api, service, note.reason, note.message, self.reporter, note.warning, now)
+
+
+def _notes(done: Done) -> list[reporting.Note]:
+    """Tell what was written, and count it."""
+    changes = done.changes
+    for change in ("created", "updated", "repaired", "pruned"):
+        metrics.CHILD_WRITES.labels(change).inc(len(getattr(changes, change)))
+    metrics.CHILD_WRITES.labels("scaled").inc(len(done.scaled))
+    notes = []
+    told = [
+        f"{word} {', '.join(found)}" for word in ("created", "updated", "pruned") if (found := getattr(changes, word))
+    ]
+    if told:
+        notes.append(reporting.Note(EventReason.CHILDREN_CHANGED, "; ".join(told)))
+    if changes.repaired:
+        message = "put back what was changed by hand: " + ", ".join(changes.repaired)
+        notes.append(reporting.Note(EventReason.DRIFT_REPAIRED, message, warning=True))
+    for step in done.scaled:
+        pool = step.pool or "gateway"
+        notes.append(reporting.Note(EventReason.SCALED, f"{pool} {step.before}→{step.replicas}"))
+    return notes

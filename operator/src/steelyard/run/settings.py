@@ -1,0 +1,73 @@
+"""The operator's settings: one YAML file, checked as a whole at start, unknown keys refused."""
+
+import os
+import socket
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import Field, ValidationError
+
+from steelyard.api.record import Record
+from steelyard.decide.site import Site
+
+
+class SettingsError(Exception):
+    """The settings file is missing or wrong; the message names the file, the field and the value."""
+
+
+class Images(Record):
+    """Images of the pods that the operator makes."""
+
+    gateway: Annotated[str, Field(min_length=1)]
+    engine: Annotated[str, Field(min_length=1)]
+
+
+class Settings(Record):
+    """What an installation decides."""
+
+    images: Images
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    watch_namespaces: tuple[str, ...] = ()
+    """Namespaces whose services are served; empty: all."""
+    prometheus_namespace: str | None = None
+    """Namespace that may read metrics of engines and gateways."""
+    lease_name: str = "steelyard-operator"
+    """Name of the Lease by which one of several replicas leads."""
+    workers: Annotated[int, Field(ge=1, le=64)] = 4
+    """Services that are reconciled at the same time."""
+    resync_seconds: Annotated[float, Field(ge=1, le=86_400)] = 300
+    """After this time a service is looked at again though no event came."""
+
+    def site(self, operator_namespace: str) -> Site:
+        """Give the part that children depend on."""
+        return Site(
+            gateway_image=self.images.gateway,
+            engine_image=self.images.engine,
+            image_pull_policy=self.image_pull_policy,
+            prometheus_namespace=self.prometheus_namespace,
+            operator_namespace=operator_namespace,
+        )
+
+
+def load(path: Path) -> Settings:
+    """Read and check the file."""
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as failure:
+        raise SettingsError(f"{path}: cannot be read: {failure.strerror}") from failure
+    except yaml.YAMLError as failure:
+        raise SettingsError(f"{path}: is not YAML: {failure}") from failure
+    try:
+        return Settings.read(content)
+    except ValidationError as failure:
+        lines = [
+            f"{path}: {'.'.join(map(str, error['loc'])) or 'file'}: {error['msg']} (found {error['input']!r})"
+            for error in failure.errors(include_url=False)
+        ]
+        raise SettingsError("\n".join(lines)) from failure
+
+
+def identity() -> tuple[str, str]:
+    """Give this replica's name and namespace, from the pod's environment."""
+    return os.environ.get("POD_NAME") or socket.gethostname(), os.environ.get("POD_NAMESPACE") or "default"

@@ -1,0 +1,106 @@
+"""The kopf side: watch our kinds and the labelled children, and turn every event into an ask for its service.
+
+kopf is used for watching only (`on.event`): no finalizers, no annotations, no state of its own (architecture.md). The
+label selectors are applied by the API server, so other people's pods never reach this process.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import kopf
+
+from steelyard.api import labels
+from steelyard.observe.resources import ACCELERATOR, CHILD_KINDS, INFERENCE_SERVICE, POD
+from steelyard.run.health import Health
+from steelyard.run.worker import Key, Worker
+
+FOLD_SECONDS = 0.3  # children change in bursts, our own writes included: one look for the lot
+SERVER_TIMEOUT_SECONDS = 300
+REQUEST_TIMEOUT_SECONDS = 30
+
+
+def settings() -> kopf.OperatorSettings:
+    """kopf as a watcher and nothing else.
+
+    Scanning is off: it would need list and watch on CRDs and namespaces, and the kinds are there before it starts.
+    """
+    found = kopf.OperatorSettings()
+    found.posting.enabled = False
+    found.scanning.disabled = True
+    found.watching.server_timeout = SERVER_TIMEOUT_SECONDS
+    found.networking.request_timeout = REQUEST_TIMEOUT_SECONDS
+    ours = f"{labels.MANAGED_BY}={labels.MANAGER}"
+    for resource in (*CHILD_KINDS, POD):
+        found.watching.label_selectors[resource.group, resource.version, resource.plural] = ours
+    return found
+
+
+def register(registry: kopf.OperatorRegistry, worker: Worker, health: Health, clusterwide: bool) -> None:
+    """Add the handlers. Accelerators are watched only where the operator may list them for the whole cluster."""
+    services = _Services(worker.ask, worker.forget, health)
+
+    @kopf.on.login(registry=registry)
+    def login(**given: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**given) or kopf.login_with_kubeconfig(**given)
+
+    @kopf.on.event(*_selector(INFERENCE_SERVICE), registry=registry, id="service")
+    async def service(event: Any, **_: Any) -> None:
+        services.service(event["type"], dict(event["object"]))
+
+    if clusterwide:
+
+        @kopf.on.event(*_selector(ACCELERATOR), registry=registry, id="accelerator")
+        async def accelerator(**_: Any) -> None:
+            services.all()
+
+    async def child(event: Any, **_: Any) -> None:
+        services.child(dict(event["object"]))
+
+    for resource in (*CHILD_KINDS, POD):
+        kopf.on.event(*_selector(resource), registry=registry, id=f"child-{resource.plural}")(child)
+
+
+class _Services:
+    """The known services and what the last event said of each."""
+
+    def __init__(self, ask: Callable[..., None], forget: Callable[[Key], None], health: Health) -> None:
+        self._ask = ask
+        self._forget = forget
+        self._health = health
+        self._seen: dict[Key, str] = {}
+
+    def service(self, kind: str | None, body: dict[str, Any]) -> None:
+        meta = body["metadata"]
+        key = (meta["namespace"], meta["name"])
+        if kind == "DELETED":
+            self._seen.pop(key, None)
+            self._health.forget(key)
+            self._ask(key)  # the look finds nothing and forgets it, unless it was created anew meanwhile
+            return
+        self._health.watched(key, int(meta.get("generation") or 0))
+        wish = _wish(meta)
+        self._ask(key, urgent=self._seen.get(key) != wish)
+        self._seen[key] = wish
+
+    def child(self, body: dict[str, Any]) -> None:
+        meta = body["metadata"]
+        name = (meta.get("labels") or {}).get(labels.SERVICE)
+        key = (meta.get("namespace", ""), name or "")
+        if key in self._seen:
+            self._ask(key, after=FOLD_SECONDS)
+
+    def all(self) -> None:
+        for key in self._seen:
+            self._ask(key, after=FOLD_SECONDS)
+
+
+def _wish(meta: dict[str, Any]) -> str:
+    """Hash what the user decides: identity, generation and annotations; status writes leave it alone."""
+    text = json.dumps([meta.get("uid"), meta.get("generation"), meta.get("annotations") or {}], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _selector(resource: Any) -> tuple[str, str, str]:
+    return (resource.group, resource.version, resource.plural)
