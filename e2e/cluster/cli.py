@@ -32,7 +32,12 @@ Archives = Annotated[
     list[Path],
     typer.Argument(help="Image archives in docker's format.", exists=True, dir_okay=False, resolve_path=True),
 ]
-PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+PASS_ON = {
+    "allow_interspersed_args": False,
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "help_option_names": [],
+}
 
 
 @app.command()

@@ -14,6 +14,7 @@ from e2e.cluster.local import machine, settings
 from e2e.cluster.local.layout import Layout
 from e2e.cluster.local.machine import Machine
 
+KEPT_TEMPLATES = 4
 SOURCE = Path(__file__).with_name("pause.c")
 CTR = ("ctr", "--address", settings.SOCKET, "--namespace", "k8s.io", "images")
 
@@ -82,19 +83,27 @@ def _present(listing: str, image: archive.Image) -> bool:
 
 def template(layout: Layout, pause: Path, archives: Sequence[Path]) -> Path:
     """Return a containerd root folder that holds the pause image and `archives`, unpacked once and kept in the cache."""
-    key = hashlib.sha256(pause_archive().read_bytes())
-    for file in archives:
-        state = file.stat()
-        key.update(f"{file.resolve()} {state.st_size} {state.st_mtime_ns}\n".encode())
-    folder = paths.cache() / "containerd" / key.hexdigest()[:16]
+    wanted = [pause_archive(), *archives]
+    content = sorted(f"{image.digest} {image.references}" for file in wanted for image in archive.images(file))
+    kept = paths.cache() / "containerd"
+    folder = kept / hashlib.sha256("\n".join(content).encode()).hexdigest()[:20]
     if not folder.exists():
-        made = _unpack(layout, pause, [pause_archive(), *archives])
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = _unpack(layout, pause, wanted)
+        kept.mkdir(parents=True, exist_ok=True)
         try:
             made.rename(folder)
         except OSError:  # another cluster's `up` was quicker
             shutil.rmtree(made)
+    os.utime(folder)
+    _prune(kept)
     return folder
+
+
+def _prune(kept: Path) -> None:
+    """Keep the templates used last; nodes made from a removed one hold their own links to its files."""
+    by_age = sorted((folder for folder in kept.iterdir() if folder.is_dir()), key=lambda f: f.stat().st_mtime)
+    for folder in by_age[:-KEPT_TEMPLATES]:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _unpack(layout: Layout, pause: Path, archives: Sequence[Path]) -> Path:
