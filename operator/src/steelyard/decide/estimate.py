@@ -1,0 +1,145 @@
+"""What the gateway learns from its own calls: tokens per byte, seconds per prefill, a typical hand-off.
+
+It has no tokenizer: a prompt's tokens are its bytes times a ratio learnt from `usage` (30 % noise costs half a point of
+attainment, a tokenizer costs a dependency per model). A prefill of n new tokens takes f(n) = a + b·n + c·n² seconds,
+fitted by least squares; until `ENOUGH_SAMPLES` the fit is held within half and twice its prior, and each replica gets one
+request at a time (`theta_seconds` = 0). Standard library only; no clocks.
+"""
+
+from dataclasses import dataclass
+from itertools import combinations
+
+ENOUGH_SAMPLES = 20
+THETA_SECONDS = 0.1  # outstanding prefill work of one replica, shared by all gateways
+_FORGET = 0.995  # weight of older samples: half after about 140
+_SCALE = 1000.0  # tokens are fitted in thousands, for conditioning
+_PRIOR_WEIGHT = 0.05  # pull of the prior, in samples at each of its anchor points
+_ANCHORS = (0.064, 0.512, 2.048)  # thousands of tokens
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillPrior:
+    """Seconds of one prefill of n tokens before anything was measured: a + b·n + c·n²."""
+
+    a: float
+    b: float
+    c: float
+
+    def seconds(self, tokens: float) -> float:
+        """Evaluate the prior; seconds."""
+        return self.a + self.b * tokens + self.c * tokens * tokens
+
+
+class TokenRatio:
+    """Tokens per byte of prompt, as a ratio of sums with forgetting."""
+
+    def __init__(self, tokens_per_byte: float = 0.25, weight_bytes: float = 2000.0) -> None:
+        self._bytes = weight_bytes
+        self._tokens = tokens_per_byte * weight_bytes
+
+    def learn(self, prompt_bytes: int, prompt_tokens: int) -> None:
+        """Take in one prompt whose tokens are known; empty ones teach nothing."""
+        if prompt_bytes <= 0 or prompt_tokens <= 0:
+            return
+        self._bytes = self._bytes * _FORGET + prompt_bytes
+        self._tokens = self._tokens * _FORGET + prompt_tokens
+
+    def tokens(self, prompt_bytes: float) -> float:
+        """Estimate the tokens of a prompt; at least one."""
+        return max(1.0, prompt_bytes * self._tokens / self._bytes)
+
+
+class PrefillTime:
+    """f(n) = a + b·n + c·n², with non-negative coefficients, learnt from (tokens, seconds)."""
+
+    def __init__(self, prior: PrefillPrior) -> None:
+        self.prior = prior
+        self.samples = 0
+        self._moments = [0.0] * 5  # sums of n⁰ … n⁴
+        self._products = [0.0] * 3  # sums of y·n⁰ … y·n²
+        self._fit = (prior.a, prior.b * _SCALE, prior.c * _SCALE * _SCALE)
+        for n in _ANCHORS:
+            self._add(n, prior.seconds(n * _SCALE), _PRIOR_WEIGHT)
+
+    def learn(self, tokens: float, seconds: float) -> None:
+        """Take in one prefill that had its replica to itself. Nonsense (not positive) is ignored."""
+        if tokens <= 0 or seconds <= 0:
+            return
+        self._moments = [m * _FORGET for m in self._moments]
+        self._products = [p * _FORGET for p in self._products]
+        self._add(tokens / _SCALE, seconds, 1.0)
+        self.samples += 1
+        self._fit = _non_negative_fit(self._moments, self._products) or self._fit
+
+    def seconds(self, tokens: float) -> float:
+        """Estimate one prefill of `tokens` new tokens; positive, never decreasing in tokens."""
+        n = tokens / _SCALE
+        fitted = self._fit[0] + self._fit[1] * n + self._fit[2] * n * n
+        if self.samples < ENOUGH_SAMPLES:
+            prior = self.prior.seconds(tokens)
+            fitted = min(max(fitted, prior / 2), prior * 2)
+        return max(fitted, 1e-4)
+
+    def _add(self, n: float, y: float, weight: float) -> None:
+        # Relative errors count, not absolute ones: a 30 ms prefill matters as much as a 3 s one.
+        power = weight / max(y * y, 1e-6)
+        for i in range(5):
+            self._moments[i] += power
+            if i < 3:
+                self._products[i] += power * y
+            power *= n
+
+
+def theta_seconds(samples: int, gateways: int) -> float:
+    """Bound on a replica's outstanding prefill work for one of `gateways`: one request at a time until f is known."""
+    return 0.0 if samples < ENOUGH_SAMPLES else THETA_SECONDS / max(1, gateways)
+
+
+class Smoothed:
+    """A running mean with exponential forgetting, seconds."""
+
+    def __init__(self, prior: float, weight: float = 0.1) -> None:
+        self.value = prior
+        self._weight = weight
+
+    def learn(self, seconds: float) -> None:
+        """Take in one measurement."""
+        self.value += self._weight * (seconds - self.value)
+
+
+def _non_negative_fit(moments: list[float], products: list[float]) -> tuple[float, float, float] | None:
+    """Least squares over the largest set of terms whose coefficients all come out non-negative and leave the least
+    error: with three terms, trying all seven sets is exact and cheap."""
+    best: tuple[float, tuple[float, float, float]] | None = None
+    for size in (3, 2, 1):
+        for terms in combinations(range(3), size):
+            solved = _solve([[moments[i + j] for j in terms] for i in terms], [products[i] for i in terms])
+            if solved is None or min(solved) < 0:
+                continue
+            full = [0.0, 0.0, 0.0]
+            for term, value in zip(terms, solved, strict=True):
+                full[term] = value
+            error = -sum(value * products[term] for term, value in zip(terms, solved, strict=True))
+            if best is None or error < best[0] - 1e-12:
+                best = (error, (full[0], full[1], full[2]))
+    return best[1] if best else None
+
+
+def _solve(matrix: list[list[float]], right: list[float]) -> list[float] | None:
+    """Gaussian elimination with pivoting; None where the matrix is singular."""
+    size = len(right)
+    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+    for column in range(size):
+        pivot = max(range(column, size), key=lambda r: abs(rows[r][column]))
+        if abs(rows[pivot][column]) < 1e-12:
+            return None
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        for below in range(column + 1, size):
+            factor = rows[below][column] / rows[column][column]
+            for k in range(column, size + 1):
+                rows[below][k] -= factor * rows[column][k]
+    solved = [0.0] * size
+    for i in reversed(range(size)):
+        known = sum(rows[i][k] * solved[k] for k in range(i + 1, size))
+        solved[i] = (rows[i][size] - known) / rows[i][i]
+    return solved

@@ -1,0 +1,355 @@
+"""The client's side of HTTP: one `Client` per connection, requests in, responses out, one at a time.
+
+Requests are read whole (they are small) under limits of size and time; what follows on a connection while one is being
+answered is read ahead up to a bound. A client that closes, even only its sending side, is gone: its request is given up.
+Deadlines are looked at by a sweep over all connections, not by timers of their own.
+"""
+
+import asyncio
+import re
+import socket
+from collections import deque
+from typing import Protocol
+
+import httptools
+
+from steelyard.gateway.errors import ClientError
+from steelyard.gateway.wire import (
+    CONTINUE,
+    LAST_CHUNK,
+    MAX_HEAD,
+    MAX_PIPELINED,
+    SOCKET_BUFFER,
+    WRITE_HIGH_WATER,
+    chunk,
+    error_response,
+    stream_head,
+)
+
+HEAD_SECONDS = 10.0  # from a request's first byte (or the connection's start) to the end of its head
+BODY_SECONDS = 60.0  # from there to the end of its body
+IDLE_SECONDS = 75.0  # of an unused connection
+LINGER_SECONDS = 2.0  # of reading on after a refusal
+
+_SAFE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+_TRACE = (b"traceparent", b"tracestate")
+
+
+class Request:
+    """One request, read whole."""
+
+    __slots__ = ("authorization", "body", "expect", "http11", "keep_alive", "length", "method", "parts", "path", "request_id",
+                 "size", "target", "trace")  # fmt: skip
+
+    def __init__(self) -> None:
+        self.method = self.target = self.path = self.body = b""
+        self.keep_alive = self.http11 = True
+        self.expect = False
+        self.length: int | None = None  # of the body; -1 where it is chunked, None where there is none
+        self.request_id: bytes | None = None
+        self.authorization: bytes | None = None
+        self.trace: tuple[tuple[bytes, bytes], ...] = ()
+        self.parts: list[bytes] = []
+        self.size = 0
+
+
+class Answering(Protocol):
+    """Who answers the current request and must hear about its client."""
+
+    def client_gone(self) -> None:
+        """The client has closed."""
+
+    def client_paused(self, paused: bool) -> None:
+        """The client reads more slowly than we write, or keeps up again."""
+
+
+class Service(Protocol):
+    """What serves the requests."""
+
+    draining: bool
+    clients: "set[Client]"
+
+    @property
+    def body_limit(self) -> int:
+        """Return the most bytes that a body may have."""
+
+    def serve(self, client: "Client", request: Request) -> Answering | None:
+        """Answer a request now (None) or later."""
+
+    def refused_early(self, error: ClientError) -> None:
+        """Hear of a request that was refused before it was whole."""
+
+    def now(self) -> float:
+        """Return seconds on the loop's clock."""
+
+
+class Client(asyncio.Protocol):
+    """One client connection; also the target of its own request parser."""
+
+    __slots__ = (
+        "_answering",
+        "_deadline",
+        "_head_done",
+        "_head_reads",
+        "_keep",
+        "_lingering",
+        "_parser",
+        "_pending",
+        "_reading_paused",
+        "_refused",
+        "_rx",
+        "_service",
+        "_serving",
+        "_transport",
+        "closed",
+        "paused_since",
+        "request",
+    )
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._parser = httptools.HttpRequestParser(self)
+        self._pending: deque[Request] = deque()
+        self._answering: Answering | None = None
+        self._rx: Request | None = None
+        self._refused: ClientError | None = None
+        self._head_done = False
+        self._head_reads = 0  # bytes of reads that neither began nor ended within a head
+        self._keep = True
+        self._serving = self._lingering = self._reading_paused = False
+        self.request: Request | None = None  # being answered
+        self.closed = False
+        self.paused_since: float | None = None
+
+    # --- the connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a connection; cap its buffers, so that a stalled client stalls its engine and fills no memory."""
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self._transport.set_write_buffer_limits(WRITE_HIGH_WATER)
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
+        self._deadline = self._service.now() + HEAD_SECONDS
+        self._service.clients.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self.closed = True
+        self._service.clients.discard(self)
+        self._pending.clear()
+        answering, self._answering = self._answering, None
+        if answering is not None:
+            answering.client_gone()
+
+    def pause_writing(self) -> None:
+        """The client does not keep up."""
+        self.paused_since = self._service.now()
+        if self._answering is not None:
+            self._answering.client_paused(True)
+
+    def resume_writing(self) -> None:
+        """The client keeps up again."""
+        self.paused_since = None
+        if self._answering is not None:
+            self._answering.client_paused(False)
+
+    def sweep(self, now: float) -> None:
+        """Close what has been idle or half-sent for too long."""
+        if self.request is not None or self.closed or now < self._deadline:
+            return
+        if self._lingering:
+            self.abort()
+        elif self._rx is not None:
+            self._refuse(ClientError(408, "the request did not arrive in time"))
+        else:
+            self._close()
+
+    def close_if_idle(self) -> None:
+        """Close unless a request is being answered or read."""
+        if self.request is None and self._rx is None and not self._lingering:
+            self._close()
+
+    def abort(self) -> None:
+        """Break the connection off."""
+        self._transport.abort()
+
+    # --- reading requests
+
+    def data_received(self, data: bytes) -> None:
+        """Feed one read through the parser, then serve what it held."""
+        if self._lingering or self._refused is not None:
+            return
+        in_head = self._rx is not None and not self._head_done
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._refused = self._refused or ClientError(400, "the request is not valid HTTP/1.1")
+        if in_head and self._rx is not None and not self._head_done:
+            self._head_reads += len(data)
+            if self._head_reads > MAX_HEAD:
+                self._head_too_large()
+        if len(self._pending) >= MAX_PIPELINED and not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+        self._next()
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        self._rx = Request()
+        self._head_done, self._head_reads = False, 0
+        self._deadline = self._service.now() + HEAD_SECONDS
+
+    def on_url(self, url: bytes) -> None:
+        """Note (a part of) the target."""
+        if self._rx is not None:
+            self._rx.target += url
+            self._count_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Note the few fields that matter here."""
+        rx = self._rx
+        if rx is None:
+            return
+        self._count_head(len(name) + len(value))
+        lower = name.lower()
+        if lower == b"content-length":
+            rx.length = int(value) if value.isdigit() else None
+        elif lower == b"transfer-encoding":
+            rx.length = -1
+        elif lower == b"authorization":
+            rx.authorization = value
+        elif lower == b"x-request-id":
+            rx.request_id = value if _SAFE_ID.fullmatch(value) else None
+        elif lower == b"expect":
+            rx.expect = value.lower() == b"100-continue"
+        elif lower in _TRACE and len(value) <= 512:
+            rx.trace += ((lower, value),)
+
+    def on_headers_complete(self) -> None:
+        """Refuse at once what will be too large; tell a client that asks first to go on."""
+        rx = self._rx
+        if rx is None:
+            return
+        self._head_done = True
+        rx.size = 0
+        self._deadline = self._service.now() + BODY_SECONDS
+        if rx.length is not None and rx.length > self._service.body_limit:
+            self._body_too_large()
+        elif rx.expect and self.request is None and self._refused is None:
+            self._transport.write(CONTINUE)
+
+    def on_body(self, body: bytes) -> None:
+        """Collect the body, within its limit."""
+        rx = self._rx
+        if rx is None or self._refused is not None:
+            return
+        rx.size += len(body)
+        if rx.size > self._service.body_limit:
+            rx.parts.clear()
+            self._body_too_large()
+        else:
+            rx.parts.append(body)
+
+    def on_message_complete(self) -> None:
+        """A request is complete (`should_keep_alive` is valid only inside this callback)."""
+        rx, self._rx = self._rx, None
+        if rx is None or self._refused is not None:
+            return
+        rx.method = self._parser.get_method()
+        rx.keep_alive = self._parser.should_keep_alive()
+        rx.http11 = self._parser.get_http_version() == "1.1"
+        rx.path = rx.target.partition(b"?")[0]
+        rx.body = b"".join(rx.parts)
+        rx.parts.clear()
+        self._pending.append(rx)
+        if len(self._pending) > MAX_PIPELINED * 8:
+            self._refused = ClientError(400, "too many requests were sent ahead on one connection")
+
+    def _count_head(self, size: int) -> None:
+        if self._rx is not None:
+            self._rx.size += size
+            if self._rx.size > MAX_HEAD:
+                self._head_too_large()
+
+    def _head_too_large(self) -> None:
+        self._refused = self._refused or ClientError(431, f"the request's head is larger than {MAX_HEAD} bytes")
+
+    def _body_too_large(self) -> None:
+        limit = self._service.body_limit
+        self._refused = self._refused or ClientError(413, f"the request's body is larger than {limit} bytes")
+
+    # --- answering
+
+    def respond(self, response: bytes) -> None:
+        """Send a whole response to the current request; it was built with `keep_alive`."""
+        self._transport.write(response)
+        self._end()
+
+    def keep_alive(self) -> bool:
+        """Decide whether the connection outlives the current response; call it when building the head."""
+        self._keep = bool(self.request is not None and self.request.keep_alive and not self._service.draining)
+        return self._keep
+
+    def fail(self, error: ClientError, extra: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+        """Answer the current request with an error."""
+        self.respond(error_response(error, keep_alive=self.keep_alive(), extra=extra))
+
+    def start_stream(self, content_type: bytes, extra: tuple[tuple[bytes, bytes], ...]) -> None:
+        """Send the head of a streamed response: chunked, or ended by closing for HTTP/1.0."""
+        http11 = self.request is not None and self.request.http11
+        keep = self.keep_alive() and http11
+        self._keep = keep
+        self._transport.write(
+            stream_head(status=200, content_type=content_type, keep_alive=keep, chunked=http11, extra=extra)
+        )
+
+    def send(self, data: bytes) -> None:
+        """Send a part of a streamed response; one call, one write."""
+        http11 = self.request is not None and self.request.http11
+        self._transport.write(chunk(data) if http11 else data)
+
+    def end_stream(self, *, close: bool = False) -> None:
+        """End a streamed response, and the connection too if asked to."""
+        if self.request is not None and self.request.http11:
+            self._transport.write(LAST_CHUNK)
+        self._keep = self._keep and not close
+        self._end()
+
+    def _end(self) -> None:
+        self.request = self._answering = None
+        if not self._keep:
+            self._close()
+            return
+        self._deadline = self._service.now() + IDLE_SECONDS
+        if self._reading_paused and len(self._pending) < MAX_PIPELINED:
+            self._reading_paused = False
+            self._transport.resume_reading()
+        self._next()
+
+    def _next(self) -> None:
+        """Serve waiting requests; each may be answered inside `serve`, hence a loop and not recursion."""
+        if self._serving:
+            return
+        self._serving = True
+        try:
+            while self._pending and self.request is None and not self._transport.is_closing():
+                request = self.request = self._pending.popleft()
+                answering = self._service.serve(self, request)
+                if self.request is request:
+                    self._answering = answering
+        finally:
+            self._serving = False
+        if self._refused is not None and self.request is None and not self._lingering:
+            self._refuse(self._refused)
+
+    def _refuse(self, error: ClientError) -> None:
+        """Answer with an error and end the connection, reading on for a moment: closing with unread bytes would
+        destroy the answer on its way."""
+        self._service.refused_early(error)
+        self._lingering = True
+        self._deadline = self._service.now() + LINGER_SECONDS
+        if not self._transport.is_closing():
+            self._transport.write(error_response(error, keep_alive=False))
+            self._transport.write_eof()
+
+    def _close(self) -> None:
+        self._transport.close()
