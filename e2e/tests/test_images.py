@@ -1,0 +1,60 @@
+"""Image contexts and tags: pinned with hashes, keyed by content, readable by docker and buildah alike."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from e2e.images import build, context
+from e2e.images.components import COMPONENTS, requirements, tag
+
+PYTHON = [component for component in COMPONENTS.values() if component.package]
+
+
+@pytest.mark.parametrize("component", PYTHON, ids=lambda c: c.name)
+def test_requirements_are_pinned_with_hashes_and_name_no_package_of_ours(component) -> None:
+    lines = requirements(component)
+    assert lines.count("==") >= 5
+    entries = re.findall(r"^\S+==(?:.|\\\n)*?[^\\]\n", lines, re.MULTILINE)
+    assert all("--hash=sha256:" in entry for entry in entries)
+    assert not re.search(r"^steelyard", lines, re.MULTILINE)
+
+
+def test_the_gateway_carries_no_kopf_and_the_engine_no_kubernetes() -> None:
+    assert "kopf==" in requirements(COMPONENTS["operator"])
+    assert "kopf==" not in requirements(COMPONENTS["gateway"])
+    assert "kubernetes==" not in requirements(COMPONENTS["engine"])
+
+
+def test_a_package_is_taken_out_with_its_hashes() -> None:
+    lines = "a==1 \\\n    --hash=sha256:1 \\\n    --hash=sha256:2\nb==2 \\\n    --hash=sha256:3\nb-c==3\n"
+    assert context.without(lines, "a") == "b==2 \\\n    --hash=sha256:3\nb-c==3\n"
+    assert context.without(lines, "b") == "a==1 \\\n    --hash=sha256:1 \\\n    --hash=sha256:2\nb-c==3\n"
+
+
+def test_a_tag_changes_with_our_source_and_with_the_base(tmp_path: Path) -> None:
+    source = tmp_path / "source.py"
+    source.write_text("1")
+    component = replace(COMPONENTS["operator"], sources=(source,))
+    first = tag(component, "base")
+    assert re.fullmatch(r"steelyard/operator:[0-9a-f]{12}", first)
+    assert tag(component, "other base") != first
+    source.write_text("2")
+    assert tag(component, "base") != first
+
+
+@pytest.mark.parametrize("component", COMPONENTS.values(), ids=lambda c: c.name)
+def test_a_containerfile_takes_its_base_as_an_argument_and_runs_as_nobody(component) -> None:
+    text = (component.folder / "Containerfile").read_text()
+    assert "ARG BASE=debian:bookworm-slim" in text
+    last_stage = text[text.rindex("\nFROM ") :]
+    assert "USER 65532:65532" in last_stage
+
+
+def test_without_docker_and_buildah_the_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build.shutil, "which", lambda name: None)
+    with pytest.raises(build.ImageError, match="apt-get install buildah mmdebstrap"):
+        build.choose_builder()
