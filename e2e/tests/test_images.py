@@ -17,7 +17,7 @@ PYTHON = [component for component in COMPONENTS.values() if component.package]
 @pytest.mark.parametrize("component", PYTHON, ids=lambda c: c.name)
 def test_requirements_are_pinned_with_hashes_and_name_no_package_of_ours(component) -> None:
     lines = requirements(component)
-    assert lines.count("==") >= 5
+    assert lines.count("==") >= 3
     entries = re.findall(r"^\S+==(?:.|\\\n)*?[^\\]\n", lines, re.MULTILINE)
     assert all("--hash=sha256:" in entry for entry in entries)
     assert not re.search(r"^steelyard", lines, re.MULTILINE)
