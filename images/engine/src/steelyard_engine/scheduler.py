@@ -11,8 +11,7 @@ Rules:
 - A finished sequence's KV stays as a reusable prefix until it is evicted (`kv.py`); a *held* one stays until released.
 - When KV runs out, the youngest running sequence is preempted: it loses its KV, goes back to the head of the queue and
   is computed again later. The oldest is never preempted, hence every sequence ends.
-- With `last_token_alone` the last token before sampling runs as a one-token chunk, so that a sequence prefilled here and
-  one whose state was transferred take the same numeric path from there on.
+- A transferred sequence starts with all of its prompt but the last token computed, and runs that one as its first decode.
 
 Batching strategies: `chunked` mixes decodes with pieces of prompts under the token budget. `continuous` runs whole
 prompts first, then decodes. `static` and `dynamic` form a batch while nothing runs and finish it before the next;
@@ -39,7 +38,6 @@ class Limits:
     slots: int
     batching: Batching = "chunked"
     max_wait: float = 0.05
-    last_token_alone: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -193,8 +191,8 @@ class Scheduler:
         """Make a sequence whose state could not be restored compute its prompt here, from the head of the queue."""
         self._requeue(sequence)
 
-    def finish(self, sequence: Sequence, hold: bool = False) -> None:
-        """End a sequence in whatever state it is; keep its KV as a prefix, or `hold` that of its prompt for a fetch.
+    def finish(self, sequence: Sequence, hold: bool = False, reuse: bool = True) -> None:
+        """End a sequence in whatever state it is; `hold` its prompt's KV for a fetch, or keep it for `reuse` as a prefix.
 
         A held prompt ends before its last token, to which exporting it cut its KV: the engine that continues it runs
         that token itself.
@@ -203,8 +201,11 @@ class Scheduler:
             if hold:
                 sequence.computed = len(sequence.prompt) - 1
                 self.held[sequence.id] = sequence
-            else:
+            elif reuse:
                 self._soften(sequence)
+            else:
+                self.pool.release(sequence.id)
+                self._forget([sequence.id])
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
 
@@ -238,20 +239,14 @@ class Scheduler:
         chunks: list[Chunk] = []
         budget = limits.max_batch_tokens
         for sequence in self.running.values():
-            if self._is_prefill(sequence) and (not chunks or sequence.pending <= budget):
+            prefill = sequence.pending > 1 or sequence.computed == 0
+            if prefill and (not chunks or sequence.pending <= budget):
                 chunks.append(self._piece(sequence, sequence.pending))
                 budget -= chunks[-1].end - chunks[-1].start
         return chunks or self._decodes()
 
-    def _is_prefill(self, sequence: Sequence) -> bool:
-        """Say whether pieces of a prompt are left; without `last_token_alone` the first token comes with the last one."""
-        return sequence.pending > 1 or (sequence.computed == 0 and not self.limits.last_token_alone)
-
     def _piece(self, sequence: Sequence, budget: int) -> Chunk:
-        last = len(sequence.tokens)
-        if self.limits.last_token_alone and sequence.pending > 1:
-            last -= 1
-        end = min(sequence.computed + budget, last)
+        end = min(sequence.computed + budget, len(sequence.tokens))
         return Chunk(sequence, sequence.computed, end, end == len(sequence.tokens))
 
     def _decodes(self) -> list[Chunk]:
@@ -314,9 +309,10 @@ class Scheduler:
             self._operations.append(Share(self._slot_of[source], sequence.slot, shared * BLOCK))
         self._forget(self.pool.admit(sequence.id, keys, shared, blocks))
         sequence.computed = shared * BLOCK
+        if not sequence.generated:
+            sequence.cached = sequence.computed
         if sequence.started is None:
             sequence.started = now
-            sequence.cached = shared * BLOCK
             if not restored:
                 self.cache_queries += len(sequence.prompt)
                 self.cache_hits += sequence.cached

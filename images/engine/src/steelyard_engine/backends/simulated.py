@@ -1,0 +1,87 @@
+"""A model that computes nothing and takes the time its profile says: for rehearsing GPU fleets without GPUs.
+
+Its tokens are four bytes of text in, one invented word out. The next word is a function of the last token and its
+place, so a hand-off that loses or repeats a token changes the text. An answer never ends by itself: it has the length
+that the request allows, 64 tokens where a chat sets none.
+"""
+
+import time
+from collections.abc import Sequence as Tokens
+from hashlib import blake2b
+
+from ..chat import CHATML
+from ..profile import Profile
+from ..sampling import Sampling
+from ..scheduler import Chunk, Free, Share
+
+_SENTENCE = (
+    "the a one this steel yard beam weight scale ratio pan hook load balance moves holds slides turns rests tips "
+    "slow fast even long short near far left right and or but then so while until over under of with by in on to"
+)
+WORDS = _SENTENCE.split()
+
+
+class SimulatedBackend:
+    """Keeps time by a profile; sleeping releases the interpreter, as a real model's step does."""
+
+    chat_template = CHATML
+    special: dict[str, str] = {"bos_token": "", "eos_token": ""}  # noqa: RUF012 (the protocol's attribute, never changed)
+    end_tokens: frozenset[int] = frozenset()
+    default_answer: int | None = 64
+    layout = "simulated"
+
+    def __init__(self, profile: Profile, served_name: str, kv_tokens: int | None, slots: int) -> None:
+        self._profile = profile
+        self.model_id = blake2b(served_name.encode(), digest_size=16).hexdigest()
+        self.kv_tokens = kv_tokens or profile.kv_tokens
+        self.slots = slots
+        self.vocabulary = 2**32
+        self.context_limit = self.kv_tokens
+
+    def load(self) -> None:
+        """Take the profile's start-up time."""
+        time.sleep(self._profile.startup_seconds)
+
+    def tokenize(self, text: str, add_special: bool) -> list[int]:
+        """Count four bytes as one token."""
+        data = text.encode()
+        return [int.from_bytes(data[start : start + 4], "big") for start in range(0, len(data), 4)]
+
+    def piece(self, token: int) -> bytes:
+        """Return the word of an answer's token, with a space before it."""
+        return b" " + WORDS[token % len(WORDS)].encode()
+
+    def apply(self, operation: Free | Share) -> None:
+        """Keep no KV: the scheduler's count is all there is."""
+
+    def run(self, chunks: Tokens[Chunk], sampling: dict[int, Sampling], kv_use: float) -> dict[int, int]:
+        """Sleep as long as the batch would take, and invent a token for each chunk that asks for one."""
+        started = time.monotonic()
+        decodes = sum(1 for chunk in chunks if chunk.is_decode)
+        prefill_tokens = sum(chunk.end - chunk.start for chunk in chunks if not chunk.is_decode)
+        seconds = self._profile.step_seconds(prefill_tokens, decodes, kv_use)
+        sampled = {
+            chunk.sequence.id: (chunk.sequence.tokens[-1] * 31 + chunk.end) % len(WORDS)
+            for chunk in chunks
+            if chunk.sample
+        }
+        time.sleep(max(0.0, started + seconds - time.monotonic()))
+        return sampled
+
+    def export_state(self, slot: int, tokens: int) -> bytes:
+        """Return no bytes: the transfer is timed, not made."""
+        return b""
+
+    def import_state(self, slot: int, tokens: int, state: memoryview) -> None:
+        """Accept any state that the hand-off's header has proved to be of this model and prompt."""
+
+    def state_bytes(self, tokens: int, state: memoryview) -> int:
+        """Return what a real state of `tokens` tokens would weigh."""
+        return tokens * self._profile.bytes_per_token
+
+    def transfer_seconds(self, tokens: int) -> float:
+        """Return the time the profile's link takes for a state of `tokens` tokens."""
+        return tokens * self._profile.bytes_per_token / self._profile.transfer_bytes_per_second
+
+    def close(self) -> None:
+        """Hold nothing that would need freeing."""

@@ -1,0 +1,119 @@
+"""The command line: flags become checked `Settings`, and a backend. A wrong flag ends the start with its remedy."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from .backends import Backend
+from .backends.simulated import SimulatedBackend
+from .engine import Options
+from .profile import read_profile
+from .scheduler import Batching
+
+_PREFIX_SLOTS = 3  # slots for reusable prefixes, for each running sequence
+_SIMULATED_SLOTS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything the command line says; sizes in tokens, times in seconds."""
+
+    backend: str
+    model: Path | None
+    profile: Path | None
+    port: int
+    kv_port: int
+    advertise_host: str
+    context_length: int
+    kv_tokens: int | None
+    drain_timeout: float
+    threads: int
+    options: Options
+
+
+def read_arguments(arguments: Sequence[str] | None = None) -> Settings:
+    """Read and check the command line; exit with status 2 and the reason where it is wrong."""
+    parser = argparse.ArgumentParser(prog="steelyard-engine", description="OpenAI-compatible engine with KV hand-off")
+    flag = parser.add_argument
+    flag("--backend", choices=("llama", "simulated"), required=True)
+    flag("--served-name", required=True, help="name of the model in requests and metrics")
+    flag("--model", type=Path, help="GGUF file, or a folder with one (llama)")
+    flag("--profile", type=Path, help="JSON file of times (simulated)")
+    flag("--port", type=int, default=8000)
+    flag("--kv-port", type=int, default=5600)
+    flag("--advertise-host", default=os.environ.get("POD_IP", "127.0.0.1"), help="where decode engines find this one")
+    flag("--context-length", type=_positive, default=2048, help="tokens of one request, prompt and answer")
+    flag("--max-sequences", type=_positive, default=8, help="sequences that run at once")
+    flag("--max-batch-tokens", type=_positive, default=512, help="token budget of a step")
+    flag("--kv-tokens", type=_positive, help="KV capacity in tokens (default: sequences × context; the profile's)")
+    flag("--batching", choices=get_args(Batching), default="chunked")
+    flag("--max-wait", type=float, default=0.05, help="seconds that a dynamic batch waits to fill")
+    flag("--on-kv-failure", choices=("recompute", "fail"), default="recompute")
+    flag("--kv-lease", type=float, default=30.0, help="seconds that a prefilled state waits to be fetched")
+    flag("--drain-timeout", type=float, default=60.0, help="seconds that running requests get after SIGTERM")
+    flag("--threads", type=_positive, default=1)
+    found = parser.parse_args(arguments)
+    if found.backend == "llama" and found.model is None:
+        parser.error("--backend llama needs --model with a GGUF file")
+    if found.backend == "simulated" and found.profile is None:
+        parser.error("--backend simulated needs --profile with a JSON file")
+    options = Options(
+        served_name=found.served_name,
+        max_sequences=found.max_sequences,
+        max_batch_tokens=found.max_batch_tokens,
+        batching=found.batching,
+        max_wait=found.max_wait,
+        recompute=found.on_kv_failure == "recompute",
+        lease_seconds=found.kv_lease,
+    )
+    return Settings(
+        backend=found.backend,
+        model=found.model,
+        profile=found.profile,
+        port=found.port,
+        kv_port=found.kv_port,
+        advertise_host=found.advertise_host,
+        context_length=found.context_length,
+        kv_tokens=found.kv_tokens,
+        drain_timeout=found.drain_timeout,
+        threads=found.threads,
+        options=options,
+    )
+
+
+def make_backend(settings: Settings) -> Backend:
+    """Return the backend that the settings ask for, not yet loaded; raise ValueError where they cannot work."""
+    sequences = settings.options.max_sequences
+    backend: Backend
+    if settings.profile is not None and settings.backend == "simulated":
+        profile = read_profile(settings.profile)
+        backend = SimulatedBackend(
+            profile, settings.options.served_name, settings.kv_tokens, _SIMULATED_SLOTS + sequences
+        )
+    else:
+        from .backends.llama import LlamaBackend  # the library is not needed, nor installed, for simulation
+
+        assert settings.model is not None
+        backend = LlamaBackend(
+            model=settings.model,
+            kv_tokens=settings.kv_tokens or sequences * settings.context_length,
+            slots=sequences * (1 + _PREFIX_SLOTS),
+            batch_tokens=max(settings.options.max_batch_tokens, settings.context_length),
+            threads=settings.threads,
+        )
+    if settings.context_length > backend.kv_tokens:
+        raise ValueError(
+            f"--context-length {settings.context_length} does not fit the KV capacity of {backend.kv_tokens} tokens: "
+            "raise --kv-tokens or lower it"
+        )
+    return backend
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not a positive number")
+    return value
