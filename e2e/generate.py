@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-COMMANDS: tuple[tuple[str, ...], ...] = (("steelyard", "crds", "--out", "crds"),)
+COMMANDS: tuple[tuple[str, ...], ...] = (
+    ("steelyard", "crds", "--out", "crds", "--docs", "docs/reference"),
+    (sys.executable, "-m", "charts.generate"),
+)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,0 +1,187 @@
+"""The values of our charts as types: `values.yaml` with its comments and `values.schema.json` are made from them.
+
+A field's docstring is the comment in `values.yaml` and the description in the schema. Unknown values are refused, so a
+misspelt one never passes in silence.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from steelyard.api.engine import EngineName
+from steelyard.api.model import ModelSpec
+from steelyard.api.quantities import Duration
+from steelyard.api.record import Free, Record
+from steelyard.api.roles import Amounts, Labels, Name, Resources
+
+Repository = Annotated[str, Field(min_length=1, pattern=r"^[a-z0-9]([a-z0-9._/:-]*[a-z0-9])?$")]
+Tag = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$")]
+Digest = Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")]
+
+
+class Image(Record):
+    """One image, as repository:tag@digest."""
+
+    repository: Repository
+    """Name of the image, without registry."""
+    tag: Tag = ""
+    """Tag of the image. Empty: the chart's appVersion."""
+    digest: Digest = ""
+    """Digest of the image, sha256:…; where given it decides, whatever the tag says."""
+
+
+class Images(Record):
+    """The images of the operator and of what it makes."""
+
+    operator: Image = Image(repository="steelyard/operator")
+    """The operator."""
+    gateway: Image = Image(repository="steelyard/gateway")
+    """The gateway in front of each service."""
+    engine: Image = Image(repository="steelyard/engine")
+    """The embedded engine (llama-cpp and simulated)."""
+
+
+class PullSecret(Record):
+    """A Secret with registry credentials."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """Name of the Secret, in the release's namespace."""
+
+
+class Install(Record):
+    """Whether a part is installed."""
+
+    install: bool = True
+    """Whether it is installed."""
+
+
+class Account(Record):
+    """The operator's ServiceAccount."""
+
+    annotations: Labels = Field(default_factory=dict)
+    """Annotations, for a cloud's workload identity."""
+
+
+class SteelyardValues(Record):
+    """Values of the chart `steelyard`."""
+
+    registry: Annotated[str, Field(pattern=r"^([a-z0-9]([a-z0-9._/:-]*[a-z0-9])?)?$")] = ""
+    """Registry, with or without a path, put before every image below. Empty: the node's default registry."""
+    images: Images = Images()
+    """The images of the operator and of what it makes."""
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    """When the node pulls images, for the operator and for what it makes."""
+    image_pull_secrets: tuple[PullSecret, ...] = ()
+    """Secrets with registry credentials for the operator's pods."""
+    replicas: Annotated[int, Field(ge=1, le=5)] = 2
+    """Pods of the operator; one of them leads, the others wait."""
+    watch_namespaces: tuple[Name, ...] = ()
+    """Namespaces whose services this operator serves; it then has no rights in others, and they must exist.
+    Empty: all namespaces."""
+    prometheus_namespace: Name | None = None
+    """Namespace that may scrape the metrics of operator, gateways and engines. null: none may."""
+    resources: Resources = Resources(
+        requests={"cpu": "50m", "memory": "128Mi"},  # type: ignore[dict-item]
+        limits={"memory": "512Mi"},  # type: ignore[dict-item]
+    )
+    """Resources of the operator."""
+    pod_security_context: Free = Free.read(
+        {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "runAsGroup": 65532,
+            "fsGroup": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+    )
+    """Security context of the operator's pods. Set a field to null to remove it, as clusters ask that assign user ids."""
+    security_context: Free = Free.read(
+        {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    )
+    """Security context of the operator's container."""
+    pod_annotations: Labels = Field(default_factory=dict)
+    """Annotations to add to the operator's pods."""
+    pod_labels: Labels = Field(default_factory=dict)
+    """Labels to add to the operator's pods."""
+    node_selector: Labels = Field(default_factory=dict)
+    """Labels of the nodes the operator may run on."""
+    tolerations: tuple[Free, ...] = ()
+    """Tolerations of the operator's pods."""
+    affinity: Free = Free()
+    """Affinity of the operator's pods."""
+    priority_class_name: str = ""
+    """Priority class of the operator's pods. Empty: the cluster's default."""
+    service_account: Account = Account()
+    """The operator's ServiceAccount."""
+    accelerators: Install = Install()
+    """The hardware catalogue, as Accelerator objects (cluster-wide, so one release of a cluster installs it)."""
+    user_roles: Install = Install()
+    """ClusterRoles that add our kinds to the cluster's view, edit and admin roles (one release of a cluster installs them)."""
+    network_policy: Install = Install()
+    """A NetworkPolicy that lets only the Prometheus namespace reach the operator's metrics."""
+    pod_disruption_budget: Install = Install()
+    """A disruption budget that keeps one pod of the operator, where there are several."""
+
+
+class DemoRole(Record):
+    """Replicas of one role of the sample service."""
+
+    min: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Fewest replicas."""
+    max: Annotated[int, Field(ge=1, le=1000)] = 2
+    """Most replicas."""
+    requests: Amounts = Field(default_factory=lambda: {"cpu": "200m", "memory": "400Mi"})
+    """Resources each replica must have."""
+    limits: Amounts = Field(default_factory=lambda: {"cpu": "1", "memory": "1Gi"})
+    """Resources each replica may use at most."""
+
+
+class DemoObjectives(Record):
+    """Latency objectives of the sample service."""
+
+    time_to_first_token: Duration = Duration("2s")
+    """Longest time to the first token."""
+    time_per_output_token: Duration = Duration("200ms")
+    """Longest mean time per output token."""
+
+
+class DemoValues(Record):
+    """Values of the chart `steelyard-demo`."""
+
+    name: Name = "smollm2"
+    """Name of the InferenceService."""
+    topology: Literal["Disaggregated", "Aggregated"] = "Disaggregated"
+    """Disaggregated: prefill and decode pods. Aggregated: pods that do both; they take the values of decode."""
+    model: ModelSpec = ModelSpec(uri="oci://steelyard/model-smollm2:0.1.2", served_name="smollm2")
+    """The model that is served."""
+    engine: EngineName = "llama-cpp"
+    """The program that computes tokens."""
+    accelerator: Name = "cpu"
+    """Name of the Accelerator."""
+    objectives: DemoObjectives = DemoObjectives()
+    """Latency objectives."""
+    prefill: DemoRole = DemoRole()
+    """Replicas that read prompts."""
+    decode: DemoRole = DemoRole()
+    """Replicas that write answers."""
+    gateways: Annotated[int, Field(ge=1, le=64)] = 1
+    """Gateway processes."""
+
+
+class NoValues(Record):
+    """Values of the chart `steelyard-crds`: there is nothing to choose."""
+
+
+CHARTS: dict[str, type[Record]] = {
+    "steelyard": SteelyardValues,
+    "steelyard-crds": NoValues,
+    "steelyard-demo": DemoValues,
+}
+
+
+def schema(values: type[Record]) -> dict[str, Any]:
+    """Give the JSON schema that Helm checks values against. `global` belongs to Helm when the chart is part of another."""
+    made = values.model_json_schema(by_alias=True)
+    made.setdefault("properties", {})["global"] = {"type": "object"}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
