@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from steelyard.api.engine import EngineName
 from steelyard.api.model import ModelSpec
-from steelyard.api.quantities import Duration
+from steelyard.api.quantities import Duration, Quantity
 from steelyard.api.record import Free, Record
 from steelyard.api.roles import Amounts, Labels, Name, Resources
 
@@ -82,8 +82,7 @@ class SteelyardValues(Record):
     prometheus_namespace: Name | None = None
     """Namespace that may scrape the metrics of operator, gateways and engines. null: none may."""
     resources: Resources = Resources(
-        requests={"cpu": "50m", "memory": "128Mi"},  # type: ignore[dict-item]
-        limits={"memory": "512Mi"},  # type: ignore[dict-item]
+        requests={"cpu": Quantity("50m"), "memory": Quantity("128Mi")}, limits={"memory": Quantity("512Mi")}
     )
     """Resources of the operator."""
     pod_security_context: Free = Free.read(
@@ -131,9 +130,9 @@ class DemoRole(Record):
     """Fewest replicas."""
     max: Annotated[int, Field(ge=1, le=1000)] = 2
     """Most replicas."""
-    requests: Amounts = Field(default_factory=lambda: {"cpu": "200m", "memory": "400Mi"})
+    requests: Amounts = Field(default_factory=lambda: {"cpu": Quantity("200m"), "memory": Quantity("400Mi")})
     """Resources each replica must have."""
-    limits: Amounts = Field(default_factory=lambda: {"cpu": "1", "memory": "1Gi"})
+    limits: Amounts = Field(default_factory=lambda: {"cpu": Quantity("1"), "memory": Quantity("1Gi")})
     """Resources each replica may use at most."""
 
 
