@@ -1,21 +1,20 @@
 """Building the programs into the cache, two at a time, each at most once per content."""
 
-import fcntl
-import os
 import subprocess
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
 
-from e2e.cluster import paths, progress, toolchain
+from e2e.cache import cache_root, cached
+from e2e.cluster import progress, toolchain
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.programs import PROGRAMS, Program, build_command, key
 from e2e.cluster.toolchain import Go
 
+KIND = "bin"
 PARALLEL = 2
 """Go compiles in parallel by itself; a second build fills the times when the first one links or waits for a download."""
 
@@ -23,19 +22,16 @@ PARALLEL = 2
 def ensure(console: Console, programs: Sequence[Program] = PROGRAMS) -> dict[str, Path]:
     """Return the file of every program, building what the cache lacks; the first time takes long, so it shows progress."""
     go = toolchain.find()
-    files = {program: location(program, go) for program in programs}
-    if any(not file.exists() for file in files.values()):
-        with _one_builder(console), progress.display(console) as display, ThreadPoolExecutor(PARALLEL) as pool:
-            missing = [program for program in programs if not files[program].exists()]
-            jobs = [pool.submit(_build, program, go, files[program], display) for program in missing]
-            for job in jobs:
+    if not all(location(program, go).exists() for program in programs):
+        with progress.display(console) as display, ThreadPoolExecutor(PARALLEL) as pool:
+            for job in [pool.submit(_ensure, program, go, display) for program in programs]:
                 job.result()
-    return {program.name: file for program, file in files.items()}
+    return {program.name: location(program, go) for program in programs}
 
 
 def location(program: Program, go: Go) -> Path:
     """Where the cache keeps `program` when built by `go`."""
-    return paths.cache() / "bin" / key(program, go.version) / program.name
+    return cache_root() / KIND / key(program, go.version) / program.name
 
 
 def link(files: dict[str, Path], folder: Path, programs: Sequence[Program] = PROGRAMS) -> None:
@@ -49,14 +45,16 @@ def link(files: dict[str, Path], folder: Path, programs: Sequence[Program] = PRO
             draft.replace(folder / name)
 
 
+def _ensure(program: Program, go: Go, display: progress.Display) -> None:
+    cached(KIND, key(program, go.version), lambda folder: _build(program, go, folder / program.name, display))
+
+
 def _build(program: Program, go: Go, file: Path, display: progress.Display) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
     display.started(program.name, program.packages)
     last: deque[str] = deque(maxlen=30)
     compiled = 0
     with subprocess.Popen(
-        build_command(program, go.path, draft),
+        build_command(program, go.path, file),
         cwd=program.folder,
         env=go.environment(),
         stdin=subprocess.DEVNULL,
@@ -71,19 +69,4 @@ def _build(program: Program, go: Go, file: Path, display: progress.Display) -> N
             display.compiled(program.name, compiled)
     if building.returncode:
         raise ClusterError(f"{program.name} cannot be built in {program.folder}:\n" + "\n".join(last))
-    draft.replace(file)
     display.finished(program.name)
-
-
-@contextmanager
-def _one_builder(console: Console) -> Iterator[None]:
-    """Hold the cache's build lock: a second builder waits and then finds everything built."""
-    folder = paths.cache() / "bin"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            console.print("waiting for another build on this machine")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

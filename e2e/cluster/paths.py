@@ -1,20 +1,14 @@
-"""Where things lie: the cache of this machine's user and the output folder of this checkout."""
+"""Where things of a cluster lie in this checkout, and what may name a cluster."""
 
-import os
 import re
 from pathlib import Path
 
+from e2e.cache import REPOSITORY
 from e2e.cluster.errors import ClusterError
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 MODULES = Path(__file__).resolve().parent / "modules"
 
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")
-
-
-def cache() -> Path:
-    """The folder of things built once and kept; `STEELYARD_CACHE` moves it."""
-    return Path(os.environ.get("STEELYARD_CACHE") or Path.home() / ".cache" / "steelyard")
 
 
 def output(name: str) -> Path:

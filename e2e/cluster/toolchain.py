@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.cluster import paths
+from e2e.cache import cache_root
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.programs import FLAGS
 
@@ -36,7 +36,7 @@ def parse_version(text: str) -> tuple[int, int] | None:
 
 def find() -> Go:
     """Return a Go toolchain that is new enough, installing one into the cache if the machine has none."""
-    ours = paths.cache() / "go"
+    ours = cache_root() / "go"
     for path in (shutil.which("go"), ours / "bin" / "go"):
         if path and (go := _usable(Path(path))):
             return go

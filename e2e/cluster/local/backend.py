@@ -157,7 +157,7 @@ def bring_up(
 
     packages.install(say)
     files = build.ensure(console)
-    pause = images.pause_program()
+    pause = images.pause() / "pause"
     with exclusive(cluster.layout):
         if not cluster.specification() and leftovers.remove(cluster.layout):
             say(f"removed what an unfinished cluster {name!r} had left")
@@ -196,7 +196,7 @@ def _create(cluster: LocalCluster, pause: Path, archives: Sequence[Path], say: S
     cp = controlplane.create(layout, pause)
     controlplane.start_storage_and_api(cp, programs)
     cluster.open_door()
-    images.template(layout, pause, archives)  # while the API server starts
+    images.template(layout, archives)  # while the API server starts
     cluster.wait_for_api()
     say("API server ready")
     controlplane.start_controllers(cp, programs)
@@ -217,7 +217,7 @@ def _answers(cp: Machine, question: str) -> bool:
 
 def _add_nodes(cluster: LocalCluster, numbers: range, pause: Path, archives: Sequence[Path], say: Say) -> None:
     """Make the nodes `numbers` at the same time; they are Ready, with policies enforced, when this returns."""
-    template = images.template(cluster.layout, pause, archives)
+    template = images.template(cluster.layout, archives)
     cp = cluster.machine(CONTROL_PLANE)
 
     def add(number: int) -> None:

@@ -1,6 +1,5 @@
 """Images on local nodes: the pause image, archives unpacked once for all nodes, and loading into running nodes."""
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -8,48 +7,38 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from e2e.cluster import archive, paths
+from e2e.cache import cached, content_key
+from e2e.cluster import archive
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.local import machine, settings
 from e2e.cluster.local.layout import Layout
 from e2e.cluster.local.machine import Machine
 
+KIND = "containerd"
 KEPT_TEMPLATES = 4
 SOURCE = Path(__file__).with_name("pause.c")
 CTR = ("ctr", "--address", settings.SOCKET, "--namespace", "k8s.io", "images")
 
 
-def pause_program() -> Path:
-    """Return the compiled pause program, building it when the cache lacks it (a fraction of a second)."""
-    folder = paths.cache() / "pause" / hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
-    program = folder / "pause"
-    if not program.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        draft = folder / f"pause.{os.getpid()}"
-        done = subprocess.run(
-            ["gcc", "-Os", "-static", "-s", "-o", str(draft), str(SOURCE)], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise ClusterError(f"{SOURCE} cannot be compiled: {done.stderr.strip()}")
-        draft.replace(program)
-    return program
+def pause() -> Path:
+    """Return the folder with the compiled `pause` program and `image.tar`, the archive of the pods' sandbox image."""
+    return cached("pause", content_key([SOURCE, settings.PAUSE_IMAGE]), _make_pause)
 
 
-def pause_archive() -> Path:
-    """Return the archive of the pods' sandbox image, writing it when the cache lacks it."""
-    program = pause_program()
-    out = program.with_name("image.tar")
-    if not out.exists():
-        layer = program.with_name("layer.tar")
-        with tarfile.open(layer, "w") as tar:
-            member = tarfile.TarInfo("pause")
-            member.size, member.mode = program.stat().st_size, 0o755
-            with program.open("rb") as content:
-                tar.addfile(member, content)
-        config = {"Entrypoint": ["/pause"], "User": "65535:65535"}
-        archive.write_archive(out, settings.PAUSE_IMAGE, config, [layer])
-        layer.unlink()
-    return out
+def _make_pause(folder: Path) -> None:
+    program, layer = folder / "pause", folder / "layer.tar"
+    command = ["gcc", "-Os", "-static", "-s", "-o", str(program), str(SOURCE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ClusterError(f"{SOURCE} cannot be compiled: {done.stderr.strip()}")
+    with tarfile.open(layer, "w") as tar:
+        member = tarfile.TarInfo("pause")
+        member.size, member.mode = program.stat().st_size, 0o755
+        with program.open("rb") as content:
+            tar.addfile(member, content)
+    config = {"Entrypoint": ["/pause"], "User": "65535:65535"}
+    archive.write_archive(folder / "image.tar", settings.PAUSE_IMAGE, config, [layer])
+    layer.unlink()
 
 
 def start_runtime(it: Machine, networks: Path) -> None:
@@ -81,44 +70,33 @@ def _present(listing: str, image: archive.Image) -> bool:
     return content is not None and all(content in matches for matches in found)
 
 
-def template(layout: Layout, pause: Path, archives: Sequence[Path]) -> Path:
+def template(layout: Layout, archives: Sequence[Path]) -> Path:
     """Return a containerd root folder that holds the pause image and `archives`, unpacked once and kept in the cache."""
-    wanted = [pause_archive(), *archives]
+    wanted = [pause() / "image.tar", *archives]
     content = sorted(f"{image.digest} {image.references}" for file in wanted for image in archive.images(file))
-    kept = paths.cache() / "containerd"
-    folder = kept / hashlib.sha256("\n".join(content).encode()).hexdigest()[:20]
-    if not folder.exists():
-        made = _unpack(layout, pause, wanted)
-        kept.mkdir(parents=True, exist_ok=True)
-        try:
-            made.rename(folder)
-        except OSError:  # another cluster's `up` was quicker
-            shutil.rmtree(made)
+    folder = cached(KIND, content_key(content), lambda new: _unpack(layout, wanted, new))
     os.utime(folder)
-    _prune(kept)
+    _prune(folder.parent)
     return folder
 
 
-def _prune(kept: Path) -> None:
-    """Keep the templates used last; nodes made from a removed one hold their own links to its files."""
-    by_age = sorted((folder for folder in kept.iterdir() if folder.is_dir()), key=lambda f: f.stat().st_mtime)
-    for folder in by_age[:-KEPT_TEMPLATES]:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _unpack(layout: Layout, pause: Path, archives: Sequence[Path]) -> Path:
-    it = machine.create(layout, "unpack", pause)
-    root, networks = it.folder / "containerd", it.folder / "networks"
-    for folder in (root, networks, Path("/var/lib/containerd")):
+def _unpack(layout: Layout, archives: Sequence[Path], root: Path) -> None:
+    it = machine.create(layout, "unpack", pause() / "pause")
+    networks = it.folder / "networks"
+    for folder in (networks, Path("/var/lib/containerd")):
         folder.mkdir(parents=True, exist_ok=True)
     it.run("mount", "--bind", root, "/var/lib/containerd")
     start_runtime(it, networks)
     load(it, archives)
     it.stop("containerd")
-    made = layout.state / "unpacked"
-    root.rename(made)
     machine.discard(layout, it.name)
-    return made
+
+
+def _prune(kept: Path) -> None:
+    """Keep the templates used last; nodes made from a removed one hold their own links to its files."""
+    templates = [folder for folder in kept.iterdir() if folder.is_dir() and not folder.name.startswith(".")]
+    for folder in sorted(templates, key=lambda f: f.stat().st_mtime)[:-KEPT_TEMPLATES]:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def copy_template(folder: Path, to: Path) -> None:

@@ -7,6 +7,7 @@ Only what the host shares is keyed by the cluster's name: the state folder, the 
 from dataclasses import dataclass
 from pathlib import Path
 
+from e2e.cache import cache_root
 from e2e.cluster import paths
 
 CONTROL_PLANE = "cp"
@@ -48,7 +49,7 @@ class Layout:
 
     @classmethod
     def of(cls, name: str) -> "Layout":
-        return cls(paths.check_name(name), paths.cache() / "clusters")
+        return cls(paths.check_name(name), cache_root() / "clusters")
 
     @property
     def state(self) -> Path:
