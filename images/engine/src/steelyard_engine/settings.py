@@ -99,6 +99,7 @@ def make_backend(settings: Settings) -> Backend:
         assert settings.model is not None
         backend = LlamaBackend(
             model=settings.model,
+            context_length=settings.context_length,
             kv_tokens=settings.kv_tokens or sequences * settings.context_length,
             slots=sequences * (1 + _PREFIX_SLOTS),
             batch_tokens=max(settings.options.max_batch_tokens, settings.context_length),

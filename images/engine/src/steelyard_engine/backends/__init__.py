@@ -25,7 +25,6 @@ class Backend(Protocol):
     kv_tokens: int
     slots: int
     vocabulary: int  # token ids are 0 to this, exclusive
-    context_limit: int
     default_answer: int | None  # tokens of a chat answer without a limit; None: the rest of the context
 
     def load(self) -> None:

@@ -36,7 +36,6 @@ class SimulatedBackend:
         self.kv_tokens = kv_tokens or profile.kv_tokens
         self.slots = slots
         self.vocabulary = 2**32
-        self.context_limit = self.kv_tokens
 
     def load(self) -> None:
         """Take the profile's start-up time."""
