@@ -16,10 +16,7 @@ def test_accepts(rule: Rule) -> None:
 def test_rejects_with_its_message(rule: Rule) -> None:
     errors = admit(sample(rule.reject))
     assert len(errors) == 1, errors
-    if rule.message_cel is None:
-        assert errors[0].endswith(rule.message)
-    else:
-        assert rule.message.split(",")[0] in errors[0]
+    assert errors[0].endswith(rule.message)
 
 
 def test_names_are_unique() -> None:
@@ -36,17 +33,3 @@ def test_the_field_exists_on_the_type(rule: Rule) -> None:
 def test_message_is_one_line_that_says_enough(rule: Rule) -> None:
     assert "\n" not in rule.message
     assert 20 <= len(rule.message) <= 2048
-
-
-def test_whole_prompts_rule_tells_both_numbers() -> None:
-    body = sample(
-        {
-            "spec": {
-                "model": {"contextLength": 131072},
-                "prefill": {"batching": {"strategy": "continuous", "maxBatchTokens": 8192}},
-            }
-        }
-    )
-    (error,) = admit(body)
-    assert "8192" in error
-    assert "131072" in error

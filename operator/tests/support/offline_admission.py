@@ -73,8 +73,7 @@ def _closed(schema: Schema) -> Schema:
 def _broken_rules(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
     for rule in schema.get("x-kubernetes-validations", ()):
         if not evaluate(rule["rule"], value):
-            message = evaluate(rule["messageExpression"], value) if "messageExpression" in rule else rule["message"]
-            yield path, f"{path or '.'}: {message}"
+            yield path, f"{path or '.'}: {rule['message']}"
     if isinstance(value, dict):
         for name, child in schema.get("properties", {}).items():
             if name in value:

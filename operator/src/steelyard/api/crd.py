@@ -90,8 +90,6 @@ KINDS = (
 def validation(rule: Rule) -> Schema:
     """Give a rule as the API server takes it."""
     entry = {"rule": rule.cel, "message": rule.message, "reason": rule.reason}
-    if rule.message_cel:
-        entry["messageExpression"] = rule.message_cel
     if rule.field:
         entry["fieldPath"] = f".{rule.field}"
     return entry

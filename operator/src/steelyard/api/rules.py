@@ -26,7 +26,7 @@ class Rule:
     """One CEL rule: `cel` must be true of every value of type `on` ("self"), else `message` goes to the user.
 
     `accept` and `reject` are laid over the smallest valid object by `sample`; `field` is the field of `self` that the
-    error points at; `message_cel`, where given, computes the message from the values.
+    error points at. Messages are constant: the API server counts a computed one as if numbers could be of any length, and refuses.
     """
 
     name: str
@@ -37,7 +37,6 @@ class Rule:
     reject: Example
     field: str | None = None
     reason: FailureReason = "FieldValueInvalid"
-    message_cel: str | None = None
 
 
 def sample(example: Example) -> dict[str, Any]:
@@ -162,9 +161,6 @@ def _whole_prompts_fit(role: str, topology: str) -> Rule:
         cel=f"self.topology != '{topology}' || {strategy} == 'chunked' || {tokens} >= self.model.contextLength",
         message=f"{role}: without chunks a whole prompt must fit into one step, so maxBatchTokens must be at least"
         " model.contextLength; raise it, lower the context, or use strategy chunked",
-        message_cel=f"'{role}: without chunks a whole prompt must fit into one step, but batching.maxBatchTokens is '"
-        f" + string({tokens}) + ' and model.contextLength is ' + string(self.model.contextLength)"
-        " + '; raise the first, lower the second, or use strategy chunked'",
         accept=_spec(topology=topology, model=context, batching={**few, "strategy": "chunked"}),
         reject=_spec(
             topology=topology, model=context, batching=few, **{role: {"batching": {"strategy": "continuous"}}}

@@ -1,8 +1,9 @@
 """From pydantic's JSON schema to a structural OpenAPI v3 schema, the dialect that CustomResourceDefinitions take.
 
 Kubernetes wants every reference resolved, one type a node, no `null`, boolean exclusive bounds, and no
-`additionalProperties` beside `properties`. An optional field is simply not required. A default that is an object becomes
-`{}`, because the API server fills the object's own defaults into it; where it would stay empty there is no default at all.
+`additionalProperties` beside `properties`. An optional field is simply not required. A default that is an object
+holds the defaults of its fields, because the API server judges a default by the CEL rules before it fills anything in; where it
+would stay empty there is no default at all.
 """
 
 from collections.abc import Iterable, Mapping
@@ -95,6 +96,7 @@ class _Walk:
 def _default(value: Any, schema: Schema) -> Any:
     """Say what the API server should store for an absent field; None: nothing."""
     if schema.get("type") == "object":
-        has_own = any("default" in child for child in schema.get("properties", {}).values())
-        return {} if has_own else None
+        return {
+            name: child["default"] for name, child in schema.get("properties", {}).items() if "default" in child
+        } or None
     return None if value == [] else value
