@@ -13,7 +13,9 @@ ENOUGH_SAMPLES = 20
 THETA_SECONDS = 0.1  # outstanding prefill work of one replica, shared by all gateways
 _FORGET = 0.995  # weight of older samples: half after about 140
 _SCALE = 1000.0  # tokens are fitted in thousands, for conditioning
-_PRIOR_WEIGHT = 0.05  # pull of the prior, in samples at each of its anchor points
+_PRIOR_WEIGHT = 0.05  # pull of the prior at first, in samples at each of its anchor points
+_PRIOR_FADES = 0.9  # per sample: it must not hold back a fit that has seen the truth
+_PRIOR_LEAST = 1e-4  # it stays as a tie-breaker where all prompts are of one length
 _ANCHORS = (0.064, 0.512, 2.048)  # thousands of tokens
 
 
@@ -55,21 +57,22 @@ class PrefillTime:
     def __init__(self, prior: PrefillPrior) -> None:
         self.prior = prior
         self.samples = 0
-        self._moments = [0.0] * 5  # sums of n⁰ … n⁴
-        self._products = [0.0] * 3  # sums of y·n⁰ … y·n²
+        self._sums = [0.0] * 8  # weighted sums of n⁰ … n⁴ and of y·n⁰ … y·n²
+        self._prior_sums = [0.0] * 8
         self._fit = (prior.a, prior.b * _SCALE, prior.c * _SCALE * _SCALE)
         for n in _ANCHORS:
-            self._add(n, prior.seconds(n * _SCALE), _PRIOR_WEIGHT)
+            _add(self._prior_sums, n, prior.seconds(n * _SCALE), _PRIOR_WEIGHT)
 
     def learn(self, tokens: float, seconds: float) -> None:
         """Take in one prefill that had its replica to itself. Nonsense (not positive) is ignored."""
         if tokens <= 0 or seconds <= 0:
             return
-        self._moments = [m * _FORGET for m in self._moments]
-        self._products = [p * _FORGET for p in self._products]
-        self._add(tokens / _SCALE, seconds, 1.0)
+        self._sums = [value * _FORGET for value in self._sums]
+        _add(self._sums, tokens / _SCALE, seconds, 1.0)
         self.samples += 1
-        self._fit = _non_negative_fit(self._moments, self._products) or self._fit
+        pull = max(_PRIOR_FADES**self.samples, _PRIOR_LEAST)
+        sums = [value + pull * prior for value, prior in zip(self._sums, self._prior_sums, strict=True)]
+        self._fit = _non_negative_fit(sums[:5], sums[5:]) or self._fit
 
     def seconds(self, tokens: float) -> float:
         """Estimate one prefill of `tokens` new tokens; positive, never decreasing in tokens."""
@@ -79,15 +82,6 @@ class PrefillTime:
             prior = self.prior.seconds(tokens)
             fitted = min(max(fitted, prior / 2), prior * 2)
         return max(fitted, 1e-4)
-
-    def _add(self, n: float, y: float, weight: float) -> None:
-        # Relative errors count, not absolute ones: a 30 ms prefill matters as much as a 3 s one.
-        power = weight / max(y * y, 1e-6)
-        for i in range(5):
-            self._moments[i] += power
-            if i < 3:
-                self._products[i] += power * y
-            power *= n
 
 
 def theta_seconds(samples: int, gateways: int) -> float:
@@ -105,6 +99,16 @@ class Smoothed:
     def learn(self, seconds: float) -> None:
         """Take in one measurement."""
         self.value += self._weight * (seconds - self.value)
+
+
+def _add(sums: list[float], n: float, y: float, weight: float) -> None:
+    """Add one point to the sums. Relative errors count: a prefill of 30 ms matters as much as one of 3 s."""
+    power = weight / max(y * y, 1e-6)
+    for i in range(5):
+        sums[i] += power
+        if i < 3:
+            sums[5 + i] += power * y
+        power *= n
 
 
 def _non_negative_fit(moments: list[float], products: list[float]) -> tuple[float, float, float] | None:
