@@ -1,5 +1,7 @@
 """Every CEL rule accepts its accepted example and refuses its refused one, and only for its own reason."""
 
+from typing import Any
+
 import pytest
 from offline_admission import admit
 from steelyard.api.rules import RULES, Rule, sample
@@ -33,3 +35,24 @@ def test_the_field_exists_on_the_type(rule: Rule) -> None:
 def test_message_is_one_line_that_says_enough(rule: Rule) -> None:
     assert "\n" not in rule.message
     assert 20 <= len(rule.message) <= 2048
+
+
+@pytest.mark.parametrize(
+    ("service", "role", "refused"),
+    [
+        ({"strategy": "continuous", "maxBatchTokens": 8192}, {}, True),
+        ({"strategy": "chunked", "maxBatchTokens": 8192}, {}, False),
+        ({"strategy": "continuous", "maxBatchTokens": 131072}, {}, False),
+        ({"strategy": "continuous", "maxBatchTokens": 8192}, {"strategy": "chunked"}, False),
+        ({"strategy": "continuous"}, {"maxBatchTokens": 8192}, True),
+        ({"maxBatchTokens": 8192}, {"strategy": "static"}, True),
+        ({"strategy": "continuous"}, {}, False),
+    ],
+)
+def test_whole_prompts_must_fit_by_the_effective_settings(
+    service: dict[str, Any], role: dict[str, Any], refused: bool
+) -> None:
+    """An engine without chunks exits at start when a prompt cannot fit one step (vllm-project/vllm#33109)."""
+    roles = {"prefill": {"batching": role}, "decode": {"batching": role}}
+    errors = admit(sample({"spec": {"model": {"contextLength": 131072}, "batching": service, **roles}}))
+    assert len(errors) == (2 if refused else 0), errors
