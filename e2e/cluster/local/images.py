@@ -99,13 +99,13 @@ def _prune(kept: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def copy_template(folder: Path, to: Path) -> None:
-    """Give a node its own copy of the template `folder`, as hard links.
+def copy_template(it: Machine, folder: Path) -> None:
+    """Give the machine `it` its own copy of the template `folder` as hard links, before it is mounted.
 
     Blobs and committed snapshots are never written again, so links are safe; the databases are written, so they are copied.
+    The machine itself copies, so that nothing goes on copying when it is killed.
     """
-    subprocess.run(["cp", "-al", str(folder), str(to)], check=True)
+    to = it.folder / "containerd"
+    it.run("cp", "-al", folder, to)
     for database in folder.rglob("*.db"):
-        copy = to / database.relative_to(folder)
-        copy.unlink()
-        shutil.copy2(database, copy)
+        it.run("cp", "-a", "--remove-destination", database, to / database.relative_to(folder))

@@ -106,7 +106,7 @@ def _mount(it: Machine, template: Path) -> None:
     """Mount private folders where the programs expect theirs, so that every program keeps its usual paths."""
     for point in MOUNT_POINTS:
         point.mkdir(parents=True, exist_ok=True)
-    images.copy_template(template, it.folder / "containerd")
+    images.copy_template(it, template)
     commands: list[Command] = []
     for point in (*MOUNT_POINTS, Path("/var/log")):
         (it.folder / point.name).mkdir(exist_ok=True)
