@@ -278,7 +278,7 @@ class Engine:
         state = self.backend.export_state(sequence.slot, len(prompt))
         handle = Handle(new_capability(), self._scheduler.pool.blocks(sequence.id), len(prompt))
         header = pack_header(self.backend.model_id, self.backend.layout, prompt, state)
-        self.held[handle.id] = Held(header, state, sequence, time.monotonic() + self.options.lease_seconds)
+        self.held[handle.id] = Held(header, state, len(prompt), sequence, time.monotonic() + self.options.lease_seconds)
         return handle
 
     def _release(self, handle: str) -> None:

@@ -68,10 +68,11 @@ class Pulled:
 
 @dataclass(slots=True)
 class Held:
-    """A state waiting to be fetched until `expires` (monotonic seconds); `fetched` once somebody has read all of it."""
+    """A state of `tokens` tokens, held until `expires` (monotonic seconds); `fetched` once somebody has read all of it."""
 
     header: bytes
     state: bytes
+    tokens: int
     sequence: Scheduled
     expires: float
     fetched: bool = False

@@ -192,14 +192,9 @@ class Scheduler:
         self._requeue(sequence)
 
     def finish(self, sequence: Sequence, hold: bool = False, reuse: bool = True) -> None:
-        """End a sequence in whatever state it is; `hold` its prompt's KV for a fetch, or keep it for `reuse` as a prefix.
-
-        A held prompt ends before its last token, to which exporting it cut its KV: the engine that continues it runs
-        that token itself.
-        """
+        """End a sequence in whatever state it is; `hold` its KV until it is released, or keep it for `reuse`."""
         if self.running.pop(sequence.id, None) is not None:
             if hold:
-                sequence.computed = len(sequence.prompt) - 1
                 self.held[sequence.id] = sequence
             elif reuse:
                 self._soften(sequence)
@@ -218,9 +213,8 @@ class Scheduler:
         """Decodes first, one token each; then pieces of prompts, oldest first, then admissions, within the budget."""
         chunks = self._decodes()
         budget = self.limits.max_batch_tokens - len(chunks)
-        ready = {chunk.sequence.id for chunk in chunks}
         for sequence in self.running.values():
-            if sequence.id not in ready and budget > 0:
+            if sequence.pending > 1 and budget > 0:
                 chunks.append(self._piece(sequence, budget))
                 budget -= chunks[-1].end - chunks[-1].start
         while budget > 0 and (admitted := self._admit(now)) is not None:

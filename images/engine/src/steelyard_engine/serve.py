@@ -187,7 +187,7 @@ class Server:
         await response.write_eof()
         held.fetched = True
         backend = self.engine.backend
-        self.engine.metrics.bytes_out.inc(backend.state_bytes(held.sequence.computed, memoryview(held.state)))
+        self.engine.metrics.bytes_out.inc(backend.state_bytes(held.tokens, memoryview(held.state)))
         return response
 
     async def _release_state(self, request: web.Request) -> web.Response:

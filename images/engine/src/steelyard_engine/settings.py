@@ -10,6 +10,7 @@ from typing import get_args
 from .backends import Backend
 from .backends.simulated import SimulatedBackend
 from .engine import Options
+from .kv import BLOCK, blocks_for
 from .profile import read_profile
 from .scheduler import Batching
 
@@ -105,7 +106,7 @@ def make_backend(settings: Settings) -> Backend:
             batch_tokens=max(settings.options.max_batch_tokens, settings.context_length),
             threads=settings.threads,
         )
-    if settings.context_length > backend.kv_tokens:
+    if blocks_for(settings.context_length) > backend.kv_tokens // BLOCK:
         raise ValueError(
             f"--context-length {settings.context_length} does not fit the KV capacity of {backend.kv_tokens} tokens: "
             "raise --kv-tokens or lower it"

@@ -48,7 +48,7 @@ class Backend(Protocol):
         ...
 
     def export_state(self, slot: int, tokens: int) -> bytes:
-        """Cut the KV of `slot` to its first `tokens` tokens and return it as bytes."""
+        """Return the KV of the first `tokens` tokens in `slot` as bytes."""
         ...
 
     def import_state(self, slot: int, tokens: int, state: memoryview) -> None:

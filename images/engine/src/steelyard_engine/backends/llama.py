@@ -2,9 +2,11 @@
 
 Its one idea is that numbers must not depend on circumstances. With flash attention and micro-batches below the size
 where llama.cpp's CPU kernels switch to tiles (64 rows), a token's logits are bit for bit the same alone or in a batch,
-however its prompt was cut, wherever its cells lie, and after its state came from another process. Hence a greedy answer
-of a prefill/decode pair equals the aggregated one exactly, prefix cache and load included. Weights are not repacked
-for the same reason. The price measured on SmolLM2 is a tenth of the prefill speed.
+however its prompt was cut, wherever its cells begin, and after its state came from another process. Hence a greedy
+answer of a prefill/decode pair equals the aggregated one exactly, under load too. Weights are not repacked for the same
+reason. The price measured on SmolLM2 is a tenth of the prefill speed. What remains: attention adds up in the order of
+cells, and a sequence whose later tokens got lower cells (the cache wrapped round, or evictions freed some) rounds
+otherwise in the last bit.
 """
 
 import ctypes
@@ -41,7 +43,7 @@ class LlamaBackend:
         self._batch_tokens = batch_tokens
         self._threads = threads
         self.kv_tokens = kv_tokens
-        self.slots = min(slots, llama_cpp.llama_max_parallel_sequences())
+        self.slots = min(slots, llama_cpp.llama_max_parallel_sequences() - 1)  # one is spare, for exports
         self.layout = f"llama.cpp {llama_cpp.__version__} f16"
         self.model_id = ""
         self.chat_template = ""
@@ -111,13 +113,15 @@ class LlamaBackend:
         return sampled
 
     def export_state(self, slot: int, tokens: int) -> bytes:
-        """Cut a slot to its first `tokens` tokens and return their keys and values."""
-        llama_cpp.llama_memory_seq_rm(self._memory, slot, tokens, -1)
+        """Return keys and values of a slot's first `tokens` tokens, through a spare slot that borrows just those."""
         if tokens == 0:
             return b""
-        size = llama_cpp.llama_state_seq_get_size(self._context, slot)
+        spare = self.slots
+        llama_cpp.llama_memory_seq_cp(self._memory, slot, spare, 0, tokens)
+        size = llama_cpp.llama_state_seq_get_size(self._context, spare)
         state = np.empty(size, np.uint8)
-        written = llama_cpp.llama_state_seq_get_data(self._context, _bytes(state), size, slot)
+        written = llama_cpp.llama_state_seq_get_data(self._context, _bytes(state), size, spare)
+        llama_cpp.llama_memory_seq_rm(self._memory, spare, -1, -1)
         return state[:written].tobytes()
 
     def import_state(self, slot: int, tokens: int, state: memoryview) -> None:
@@ -151,7 +155,7 @@ class LlamaBackend:
         parameters.n_ctx = -(-self.kv_tokens // _CELLS) * _CELLS
         parameters.n_batch = self._batch_tokens
         parameters.n_ubatch = _MICRO_BATCH
-        parameters.n_seq_max = self.slots
+        parameters.n_seq_max = self.slots + 1
         parameters.n_threads = parameters.n_threads_batch = self._threads
         parameters.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         parameters.kv_unified = True
