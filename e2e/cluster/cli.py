@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from e2e.cluster import build as builder
@@ -14,6 +15,7 @@ from e2e.cluster import packages
 from e2e.cluster.choose import Backend
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.local import leftovers
+from e2e.cluster.local.cluster import LocalCluster
 from e2e.cluster.local.layout import Layout
 from e2e.cluster.make import ACCELERATORS, DEFAULT_NAME, attach, create, remove
 
@@ -87,6 +89,9 @@ def status(name: Name = DEFAULT_NAME) -> None:
     table.add_row(name, cluster.backend, count, "yes" if healthy else "no", str(cluster.kubeconfig))
     Console(soft_wrap=True).print(table)
     if not healthy:
+        if isinstance(cluster, LocalCluster):
+            console.print(f"not running: {', '.join(cluster.faults()) or 'nothing'}", highlight=False)
+            console.print(f"logs: {cluster.layout.logs}", highlight=False, soft_wrap=True)
         raise typer.Exit(1)
 
 
@@ -130,5 +135,5 @@ def main() -> None:
     try:
         app()
     except ClusterError as error:
-        console.print(f"[bold red]error:[/bold red] {error}", highlight=False, soft_wrap=True)
+        console.print(f"[bold red]error:[/bold red] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(1)

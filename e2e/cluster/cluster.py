@@ -38,8 +38,11 @@ class Cluster(ABC):
         """Give every node the images of `archives` (docker's format), under the names in them."""
 
     @abstractmethod
-    def down(self) -> None:
-        """Remove the cluster with everything that it left on this machine; a cluster of others is only forgotten."""
+    def down(self) -> bool:
+        """Remove the cluster with everything that it left on this machine, and return whether there was anything.
+
+        A cluster of others is only forgotten.
+        """
 
     @abstractmethod
     def node_command(self, node: str, command: Sequence[str]) -> list[str]:
@@ -92,13 +95,15 @@ class Cluster(ABC):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "cluster.json").write_text(json.dumps({"backend": self.backend}) + "\n")
 
-    def forget(self) -> None:
-        """Remove the kubeconfig and the record from the output folder; the folder too when nothing else is in it."""
+    def forget(self) -> bool:
+        """Remove kubeconfig and record from the output folder, and it too when nothing else is in it; return if they were."""
         folder = paths.output(self.name)
+        known = recorded_backend(self.name) is not None
         for file in (self.kubeconfig, folder / "cluster.json"):
             file.unlink(missing_ok=True)
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
+        return known
 
 
 RESOURCE = "steelyard.dev/simulated-accelerator"

@@ -38,8 +38,8 @@ class ContextCluster(Cluster):
             )
         kind.load(context.removeprefix("kind-"), archives)
 
-    def down(self) -> None:
-        self.forget()
+    def down(self) -> bool:
+        return self.forget()
 
     def node_command(self, node: str, command: Sequence[str]) -> list[str]:
         raise ClusterError(f"The backend `context` gives no access to node {node!r}; use `kubectl debug node/{node}`.")

@@ -63,10 +63,11 @@ class KindCluster(Cluster):
     def load(self, archives: Sequence[Path]) -> None:
         load(self.name, archives, self._run)
 
-    def down(self) -> None:
-        if exists(self.name, self._run):
+    def down(self) -> bool:
+        found = exists(self.name, self._run)
+        if found:
             self._run(["kind", "delete", "cluster", "--name", self.name])
-        self.forget()
+        return self.forget() or found
 
     def node_command(self, node: str, command: Sequence[str]) -> list[str]:
         return ["docker", "exec", node, *command]

@@ -10,8 +10,9 @@ from e2e.cluster import context, kind
 from e2e.cluster.choose import Backend, choose, look
 from e2e.cluster.cluster import Cluster, recorded_backend
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.local import backend as local
 from e2e.cluster.local import processes
+from e2e.cluster.local.cluster import LocalCluster
+from e2e.cluster.local.up import bring_up
 
 DEFAULT_NAME = "steelyard"
 ACCELERATORS = 16
@@ -34,7 +35,9 @@ def create(
     console = console or Console(stderr=True)
     wanted = Backend(backend)
     if wanted is Backend.AUTO and (known := recorded_backend(name)):
-        wanted, confirm = Backend(known), lambda question: True
+        if known == Backend.CONTEXT:  # the context that was agreed to, which need not be the current one any more
+            return _equip(context.ContextCluster(name), accelerators, archives)
+        wanted = Backend(known)
     facts = look(wanted)
     choice = choose(wanted, facts)
     if choice.ask and not confirm(f"Use the cluster of the current kubeconfig context {facts.context!r}?"):
@@ -42,13 +45,15 @@ def create(
             raise ClusterError("The current kubeconfig context was not agreed to; nothing was done.")
         choice = choose(wanted, facts, refused_context=True)
     if choice.backend is Backend.LOCAL:
-        return local.bring_up(name, console, nodes, accelerators, archives)
-    cluster: Cluster
+        return bring_up(name, console, nodes, accelerators, archives)
     if choice.backend is Backend.KIND:
-        cluster = kind.KindCluster(name)
-        cluster.create(nodes)
-    else:
-        cluster = context.use(name)
+        made = kind.KindCluster(name)
+        made.create(nodes)
+        return _equip(made, accelerators, archives)
+    return _equip(context.use(name), accelerators, archives)
+
+
+def _equip(cluster: Cluster, accelerators: int, archives: Sequence[Path]) -> Cluster:
     cluster.advertise(accelerators)
     if archives:
         cluster.load(archives)
@@ -62,7 +67,7 @@ def attach(name: str = DEFAULT_NAME) -> Cluster:
             return kind.KindCluster(name)
         case "context":
             return context.ContextCluster(name)
-    cluster = local.LocalCluster(name)
+    cluster = LocalCluster(name)
     if not (processes.machines(name) and cluster.specification()):
         raise ClusterError(f"There is no cluster {name!r}: make it first (up --name {name}).")
     if not cluster.kubeconfig.exists():  # made from another checkout, or the output folder was emptied
@@ -72,13 +77,12 @@ def attach(name: str = DEFAULT_NAME) -> Cluster:
 
 def remove(name: str = DEFAULT_NAME) -> bool:
     """Remove the cluster `name` and whatever an earlier, broken attempt left; return whether there was anything."""
-    known = recorded_backend(name)
-    if known == "context":
-        context.ContextCluster(name).down()
-    elif shutil.which("kind") and (known == "kind" or _kind_has(name)):
-        kind.KindCluster(name).down()
-        known = "kind"
-    return local.take_down(name) or known is not None
+    if recorded_backend(name) == Backend.CONTEXT:
+        return context.ContextCluster(name).down()
+    removed = False
+    if shutil.which("kind") and (recorded_backend(name) == Backend.KIND or _kind_has(name)):
+        removed = kind.KindCluster(name).down()
+    return LocalCluster(name).down() or removed
 
 
 def _kind_has(name: str) -> bool:

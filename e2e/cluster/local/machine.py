@@ -105,16 +105,18 @@ def create(layout: Layout, name: str, pause: Path) -> Machine:
     layout.logs.mkdir(parents=True, exist_ok=True)
     layout.volumes.mkdir(parents=True, exist_ok=True)
     spaces = ["--net", "--mount", "--pid", "--uts", "--ipc", "--propagation", "private"]
-    subprocess.Popen(
-        ["unshare", *spaces, "--fork", "--kill-child", "--mount-proc", str(pause)],
-        env=processes.environment(layout.name, name),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=(layout.logs / f"{name}-pause.log").open("ab"),
-        start_new_session=True,
-        cwd="/",
-    )
-    wait_until(lambda: name in processes.machines(layout.name), f"machine {name} to start", 20)
+    log = layout.logs / f"{name}-pause.log"
+    with log.open("ab") as output:
+        subprocess.Popen(
+            ["unshare", *spaces, "--fork", "--kill-child", "--mount-proc", str(pause)],
+            env=processes.environment(layout.name, name),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=output,
+            start_new_session=True,
+            cwd="/",
+        )
+    wait_until(lambda: name in processes.machines(layout.name), f"machine {name} to start", 20, log)
     machine = Machine(layout, name, processes.machines(layout.name)[name])
     provisioned = "/tmp/hostpath_pv"
     machine.run_all(

@@ -12,6 +12,9 @@ from e2e.cluster.local.machine import Command, Machine
 MOUNT_POINTS = (Path("/var/lib/kubelet"), Path("/var/lib/containerd"), Path("/var/lib/cni"))
 """Folders that must exist on the host so that a machine can mount its own over them."""
 
+PROGRAMS = ("containerd", "kubelet", "proxy", "firewall")
+"""Everything that runs on a node beside pods."""
+
 _SYSCTLS = {
     "/proc/sys/vm/overcommit_memory": "1",
     "/proc/sys/kernel/panic": "10",
