@@ -69,12 +69,17 @@ class Platform:
 
     def install(self, images: Mapping[str, str], values: Mapping[str, Any] | None = None) -> None:
         """Install or upgrade the CRDs and the operator; `images` maps a component to its reference."""
-        wait = ["--create-namespace", "-n", SYSTEM_NAMESPACE, "--wait", "--timeout", "5m"]
+        wait = ["--create-namespace", "-n", SYSTEM_NAMESPACE, "--wait", "--timeout", "3m"]
         self.helm("upgrade", "--install", "steelyard-crds", str(CHARTS / "steelyard-crds"), *wait)
         charted = {name: _chart_image(images[name]) for name in ("operator", "gateway", "engine")}
         settings: dict[str, Any] = {"images": charted, **(values or {})}
         flags = [part for key, value in settings.items() for part in ("--set-json", f"{key}={json.dumps(value)}")]
-        self.helm("upgrade", "--install", "steelyard", str(CHARTS / "steelyard"), *wait, *flags)
+        try:
+            self.helm("upgrade", "--install", "steelyard", str(CHARTS / "steelyard"), *wait, *flags)
+        except PlatformError as error:
+            pods = self.kubectl("get", "pods", "-n", SYSTEM_NAMESPACE)
+            log = self.kubectl("logs", "deployment/steelyard-operator", "-n", SYSTEM_NAMESPACE, "--tail=20")
+            raise PlatformError(f"{error}\n{pods}\nlast lines of the operator's log:\n{log}") from error
 
     def apply(self, manifest: Path | str, namespace: str) -> None:
         """Apply a manifest (a file or its text) in a namespace that is made when missing."""
