@@ -1,9 +1,10 @@
 """Building the programs into the cache, two at a time, each at most once per content."""
 
 import subprocess
+import threading
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from rich.console import Console
@@ -24,8 +25,15 @@ def ensure(console: Console, programs: Sequence[Program] = PROGRAMS) -> dict[str
     go = toolchain.find()
     if not all(location(program, go).exists() for program in programs):
         with progress.display(console) as display, ThreadPoolExecutor(PARALLEL) as pool:
-            for job in [pool.submit(_ensure, program, go, display) for program in programs]:
-                job.result()
+            give_up = threading.Event()
+            jobs = [pool.submit(_ensure, program, go, display, give_up) for program in programs]
+            try:
+                for job in as_completed(jobs):
+                    job.result()
+            except BaseException:  # also when interrupted: the others must not go on for minutes
+                give_up.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
     return {program.name: location(program, go) for program in programs}
 
 
@@ -45,11 +53,14 @@ def link(files: dict[str, Path], folder: Path, programs: Sequence[Program] = PRO
             draft.replace(folder / name)
 
 
-def _ensure(program: Program, go: Go, display: progress.Display) -> None:
-    cached(KIND, key(program, go.version), lambda folder: _build(program, go, folder / program.name, display))
+def _ensure(program: Program, go: Go, display: progress.Display, give_up: threading.Event) -> None:
+    def build(folder: Path) -> None:
+        _build(program, go, folder / program.name, display, give_up)
+
+    cached(KIND, key(program, go.version), build)
 
 
-def _build(program: Program, go: Go, file: Path, display: progress.Display) -> None:
+def _build(program: Program, go: Go, file: Path, display: progress.Display, give_up: threading.Event) -> None:
     display.started(program.name, program.packages)
     last: deque[str] = deque(maxlen=30)
     compiled = 0
@@ -67,6 +78,8 @@ def _build(program: Program, go: Go, file: Path, display: progress.Display) -> N
             last.append(line.rstrip())
             compiled += not line.startswith(("go: ", "#", "\t"))
             display.compiled(program.name, compiled)
+            if give_up.is_set():
+                building.terminate()
     if building.returncode:
         raise ClusterError(f"{program.name} cannot be built in {program.folder}:\n" + "\n".join(last))
     display.finished(program.name)

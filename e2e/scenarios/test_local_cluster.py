@@ -26,8 +26,8 @@ UP = [sys.executable, "-m", "e2e.cluster", "up", "--name", LAYOUT.name, "--backe
 
 
 def _host() -> tuple[set[str], set[str]]:
-    """What a cluster could leave on the host beside its own things: mounts and network interfaces."""
-    mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
+    """What a cluster could leave on the host beside its own things: mounts of its folders, and network interfaces."""
+    mounts = {line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f"/{LAYOUT.name}/" in line}
     return mounts, set(os.listdir("/sys/class/net"))
 
 

@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
 from e2e.cluster import kubeconfig
-from e2e.cluster.local import forward, pki
+from e2e.cluster.local import forward, pki, volumes
 from e2e.cluster.local.layout import Node
 
 
@@ -187,3 +187,18 @@ def _wait(condition: object) -> None:
             return
         time.sleep(0.05)
     pytest.fail("waited in vain")
+
+
+def test_new_volumes_are_opened_once_and_what_pods_close_later_stays_closed(tmp_path: Path) -> None:
+    def mode(name: str) -> int:
+        return (tmp_path / name).stat().st_mode & 0o777
+
+    (tmp_path / "one").mkdir(mode=0o750)
+    (tmp_path / "file").touch(mode=0o600)
+    known = volumes.open_new(str(tmp_path), set())
+    assert (mode("one"), mode("file")) == (0o777, 0o600)
+    (tmp_path / "one").chmod(0o700)
+    (tmp_path / "two").mkdir(mode=0o750)
+    known = volumes.open_new(str(tmp_path), known)
+    assert known == {"one", "two"}
+    assert (mode("one"), mode("two")) == (0o700, 0o777)

@@ -1,5 +1,6 @@
 """The control plane of a local cluster: etcd, API server, controller manager and scheduler in the machine `cp`."""
 
+import sys
 from pathlib import Path
 
 from e2e.cluster import kubeconfig
@@ -18,7 +19,7 @@ ETCD = "http://127.0.0.1:2379"
 ETCD_PEER = "http://127.0.0.1:2380"
 SERVER = f"https://{CONTROL_PLANE_IP}:{API_PORT}"
 
-PROGRAMS = ("etcd", "apiserver", "controller-manager", "scheduler", "dns")
+PROGRAMS = ("etcd", "apiserver", "controller-manager", "scheduler", "volumes", "dns")
 """Everything that runs in `cp`."""
 
 NODE_GRACE_SECONDS = 20
@@ -57,13 +58,14 @@ def start_storage_and_api(cp: Machine, programs: Path) -> None:
 
 
 def start_controllers(cp: Machine, programs: Path) -> None:
-    """Start controller manager and scheduler.
+    """Start controller manager and scheduler, and what opens the volumes that the former makes.
 
     Only when the API server is ready: on a first start the controller manager gives up if it comes before the roles that
     the API server creates.
     """
     cp.start("controller-manager", controller_manager(programs, cp.layout.pki))
     cp.start("scheduler", scheduler(programs, cp.layout.pki))
+    cp.start("volumes", [sys.executable, "-I", Path(__file__).with_name("volumes.py"), cp.layout.volumes])
 
 
 def etcd(programs: Path, data: Path) -> list[str | Path]:
