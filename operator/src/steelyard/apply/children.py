@@ -51,8 +51,9 @@ def bring(api: Api, owner: Owner, wanted: Iterable[Body], live: Mapping[Key, Bod
     the API server's own refusals.
     """
     manifests = [stamped(manifest) for manifest in wanted]
-    for manifest in manifests:
-        _bring_one(api, owner, manifest, live.get(key_of(manifest)), changes)
+    found = [_find(api, owner, manifest, live) for manifest in manifests]  # all checked before anything is written
+    for manifest, body in zip(manifests, found, strict=True):
+        _bring_one(api, manifest, body, changes)
     keep = {key_of(manifest) for manifest in manifests}
     for key, body in live.items():
         if key not in keep and _is_ours(body, owner) and "deletionTimestamp" not in body["metadata"]:
@@ -60,27 +61,33 @@ def bring(api: Api, owner: Owner, wanted: Iterable[Body], live: Mapping[Key, Bod
             changes.pruned.append("/".join(key))
 
 
-def _bring_one(api: Api, owner: Owner, manifest: Body, live: Body | None, changes: Changes) -> None:
+def _find(api: Api, owner: Owner, manifest: Body, live: Mapping[Key, Body]) -> Body | None:
+    """Give the object of that name, which must be ours. The label finds all but those whose labels were taken off."""
+    key = key_of(manifest)
+    body = live.get(key) or api.find(BY_KIND[key[0]], owner.namespace, key[1])
+    if body is not None:
+        _check_ownership(body, owner, "/".join(key))
+    return body
+
+
+def _bring_one(api: Api, manifest: Body, live: Body | None, changes: Changes) -> None:
     kind, name = key_of(manifest)
-    resource = BY_KIND[kind]
-    place = f"{kind}/{name}"
-    if live is None:  # not found by label, yet the name may be in use, or somebody took our labels off
-        live = api.find(resource, owner.namespace, name)
+    resource, place = BY_KIND[kind], f"{kind}/{name}"
     if live is None:
         api.apply(resource, manifest, FIELD_MANAGER)
         changes.created.append(place)
         return
-    _check_ownership(live, owner, place)
     field_name = difference(manifest, live)
     if field_name is None:
         return
     written = api.apply(resource, manifest, FIELD_MANAGER)
     if written["metadata"].get("resourceVersion") == live["metadata"].get("resourceVersion"):
         return  # the API server holds another spelling of the same; nothing was changed, so nothing is told
-    renewed = (live["metadata"].get("annotations") or {}).get(SPEC_HASH) != manifest["metadata"]["annotations"][
-        SPEC_HASH
-    ]
-    (changes.updated if renewed else changes.repaired).append(place if renewed else f"{place} {field_name}")
+    before = (live["metadata"].get("annotations") or {}).get(SPEC_HASH)
+    if before == manifest["metadata"]["annotations"][SPEC_HASH]:
+        changes.repaired.append(f"{place} {field_name}")
+    else:
+        changes.updated.append(place)
 
 
 def _check_ownership(live: Body, owner: Owner, place: str) -> None:

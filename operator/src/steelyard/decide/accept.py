@@ -49,8 +49,8 @@ def unreadable(error: ValidationError) -> tuple[Refusal, ...]:
 
 
 def refusals(service: InferenceService, accelerators: Accelerators) -> tuple[Refusal, ...]:
-    """Run all checks in order and give every violation."""
-    return tuple(refusal for check in CHECKS for refusal in check(service, accelerators))
+    """Run all checks in order and give every violation once."""
+    return tuple(dict.fromkeys(refusal for check in CHECKS for refusal in check(service, accelerators)))
 
 
 def message(found: tuple[Refusal, ...]) -> str:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from steelyard.api.labels import DECODE, GATEWAY_PORT, PREFILL
-from steelyard.api.reasons import ConditionType, EventReason
+from steelyard.api.reasons import ConditionType, EventReason, Reason
 from steelyard.api.status import Condition, RoleStatus, Status
 from steelyard.decide.conditions import Failure, Verdict, served_roles, verdicts
 from steelyard.decide.plan import Plan
@@ -66,7 +66,7 @@ def role_status(snapshot: Snapshot, plan: Plan, role: str) -> RoleStatus:
 
 
 def transitions(before: Mapping[str, Condition], after: Mapping[str, Any]) -> tuple[Note, ...]:
-    """Tell which changes of the conditions are worth an event: acceptance, availability, pause."""
+    """Tell which changes of the conditions are worth an event: acceptance, availability, pause, a fault of ours."""
     now = {condition["type"]: condition for condition in after.get("conditions", ())}
     found = []
     for kind, yes, no in (
@@ -83,6 +83,9 @@ def transitions(before: Mapping[str, Condition], after: Mapping[str, Any]) -> tu
             holds = new["status"] == "True"
             bad = not holds and kind is not ConditionType.PAUSED
             found.append(Note(yes if holds else no, new["message"], warning=bad))
+    old, new = before.get(ConditionType.PROGRESSING), now[ConditionType.PROGRESSING]
+    if new["reason"] == Reason.INTERNAL_ERROR and (old is None or old.reason != Reason.INTERNAL_ERROR):
+        found.append(Note(EventReason.RECONCILE_FAILED, new["message"], warning=True))
     return tuple(found)
 
 

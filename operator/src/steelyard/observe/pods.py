@@ -1,5 +1,6 @@
 """Read what a pod and a Deployment say about themselves into the few facts that decisions need."""
 
+import re
 from collections.abc import Mapping
 
 from steelyard.api import labels
@@ -17,6 +18,7 @@ WAITING: Mapping[str, Reason] = {
 }
 WEIGHTS_CONTAINER = "weights"
 MESSAGE_LIMIT = 500
+CONNECTION = re.compile(r"[0-9a-f.:\[\]]+->")  # local address and port of a failed connection
 
 
 def pod_of(body: Body) -> Pod:
@@ -81,4 +83,6 @@ def _trouble(status: Body, conditions: Mapping[str, Body]) -> Trouble | None:
 
 
 def _short(text: str) -> str:
+    """Cut a message, and take out of it what changes with every attempt, so that status is not written each time."""
+    text = CONNECTION.sub("", text)
     return text if len(text) <= MESSAGE_LIMIT else text[: MESSAGE_LIMIT - 1] + "…"

@@ -5,7 +5,6 @@ Three kinds of failure (decide/outcome.py): refused waits for the user, waiting 
 to the queue, which backs off, after the status told about it.
 """
 
-import logging
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -26,9 +25,9 @@ from steelyard.observe.client import Api, Denied, Malformed, NotLeading, Unreach
 from steelyard.observe.snapshot import Observation, observe
 from steelyard.run import metrics
 
-log = logging.getLogger(__name__)
-
 FAULTS_UNTIL_TOLD = 3  # an error of ours is shown in status once it happened this often in a row
+NAMESPACE_GOING_SECONDS = 10.0
+LISTED = 6  # children named one by one in an event
 
 
 @dataclass(frozen=True)
@@ -80,9 +79,14 @@ class Reconciler:
             again = waiting.after_seconds
         except (Unreachable, NotLeading):
             raise  # the status could not be written either
+        except Denied as denied:
+            if "being terminated" in str(denied):  # the namespace goes, and the service with it (B32)
+                return Result(NAMESPACE_GOING_SECONDS, outcome="waiting")
+            fault = denied
+            failure = Failure(Reason.INTERNAL_ERROR, f"the operator's rights do not suffice: {denied}", refused=False)
         except Exception as error:
             fault = error
-            if faults + 1 >= FAULTS_UNTIL_TOLD or isinstance(error, Denied):
+            if faults + 1 >= FAULTS_UNTIL_TOLD:
                 failure = Failure(Reason.INTERNAL_ERROR, f"{type(error).__name__}: {error}", refused=False)
         self._report(seen, plan, failure, done, now, silent=fault is not None and failure is None)
         if fault is not None:
@@ -127,8 +131,6 @@ class Reconciler:
                 metrics.STATUS_WRITES.inc()
                 told = list(reporting.transitions(before, status))
             metrics.show_replicas(meta["namespace"], meta["name"], status)
-        if failure is not None and failure.reason is Reason.INTERNAL_ERROR and told == []:
-            log.warning("reconcile keeps failing", extra={"service": f"{meta['namespace']}/{meta['name']}"})
         for note in [*_notes(done), *told]:
             tell(self.api, service, note.reason, note.message, self.reporter, note.warning, now)
 
@@ -141,7 +143,7 @@ def _notes(done: Done) -> list[reporting.Note]:
     metrics.CHILD_WRITES.labels("scaled").inc(len(done.scaled))
     notes = []
     told = [
-        f"{word} {', '.join(found)}" for word in ("created", "updated", "pruned") if (found := getattr(changes, word))
+        f"{word} {_listed(found)}" for word in ("created", "updated", "pruned") if (found := getattr(changes, word))
     ]
     if told:
         notes.append(reporting.Note(EventReason.CHILDREN_CHANGED, "; ".join(told)))
@@ -152,3 +154,7 @@ def _notes(done: Done) -> list[reporting.Note]:
         pool = step.pool or "gateway"
         notes.append(reporting.Note(EventReason.SCALED, f"{pool} {step.before}→{step.replicas}"))
     return notes
+
+
+def _listed(places: list[str]) -> str:
+    return ", ".join(places) if len(places) <= LISTED else f"{len(places)} children"

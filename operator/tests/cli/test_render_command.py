@@ -1,0 +1,69 @@
+"""`steelyard render`: the operator's own children on the terminal, and its refusals with an exit status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from operator_bodies import KNOWN, merged, service_body
+from steelyard.apply.drift import stamped
+from steelyard.build.render import children
+from steelyard.cli.main import app
+from steelyard.decide.plan import read
+from steelyard.decide.site import Site
+from typer.testing import CliRunner
+
+
+def run(*arguments: str, text: str | None = None) -> Any:
+    return CliRunner().invoke(app, ["render", *arguments], input=text)
+
+
+def test_it_prints_what_the_operator_applies(tmp_path: Path) -> None:
+    file = tmp_path / "isv.yaml"
+    file.write_text(yaml.safe_dump(service_body()))
+    result = run("-f", str(file), "--gateway-image", "g:1", "--engine-image", "e:1")
+    assert result.exit_code == 0, result.output
+    printed = list(yaml.safe_load_all(result.stdout))
+    service, _ = read(service_body())
+    assert service is not None
+    assert printed == [stamped(child) for child in children(service, KNOWN, Site("g:1", "e:1"))]
+
+
+def test_a_manifest_that_was_never_applied_has_no_owner_references() -> None:
+    body = merged(service_body(), {"metadata": {"uid": None, "generation": None}})
+    result = run("-f", "-", text=yaml.safe_dump(body))
+    assert result.exit_code == 0
+    assert all("ownerReferences" not in child["metadata"] for child in yaml.safe_load_all(result.stdout))
+
+
+def test_a_refused_service_gives_reasons_and_status_1() -> None:
+    result = run("-f", "-", text=yaml.safe_dump(service_body({"accelerator": "h2000"})))
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "spec.accelerator: h2000" in result.stderr
+
+
+@pytest.mark.parametrize("text", ["", "kind: Pod", "a: [b"])
+def test_something_else_gives_status_2(text: str) -> None:
+    assert run("-f", "-", text=text).exit_code == 2
+
+
+def test_a_missing_file_gives_status_2() -> None:
+    assert run("-f", "/no/such/file").exit_code == 2
+
+
+def test_users_own_hardware(tmp_path: Path) -> None:
+    mine = merged(KNOWN["cpu"].manifest(), {"metadata": {"name": "mine"}})  # type: ignore[union-attr]
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(mine))
+    text = yaml.safe_dump(service_body({"accelerator": "mine"}))
+    assert run("-f", "-", text=text).exit_code == 1
+    assert run("-f", "-", "--accelerators", str(file), text=text).exit_code == 0
+
+
+def test_files_inside_manifests_are_readable() -> None:
+    result = run("-f", "-", text=yaml.safe_dump(service_body()))
+    assert "gateway.json: |\n" in result.stdout
+    assert "&id" not in result.stdout

@@ -1,0 +1,52 @@
+"""The roofline prior: its figures by hand, and the bounds no device can pass."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from steelyard.api.accelerator import AcceleratorSpec
+from steelyard.api.model import ModelShape
+from steelyard.catalog.accelerators import ACCELERATORS
+from steelyard.decide.profile import BANDWIDTH_EFFICIENCY, LAUNCH_SECONDS, MODEL_FLOPS_UTILISATION, roofline
+
+H200 = ACCELERATORS["h200"].spec
+SHAPE = ModelShape(parameters=8_000_000_000, layers=32, hidden_size=4096, attention_heads=32, kv_heads=8)
+
+
+def test_eight_billion_weights_on_an_h200() -> None:
+    profile = roofline(H200, SHAPE, kv_tokens=100_000)
+    assert profile.bytes_per_token == 2 * 32 * 8 * 128 * 2
+    weights_seconds = 16e9 / (4.8e12 * BANDWIDTH_EFFICIENCY)
+    flops = 989e12 * MODEL_FLOPS_UTILISATION
+    a, b, c = profile.prefill
+    assert a == pytest.approx(LAUNCH_SECONDS + weights_seconds)
+    assert b == pytest.approx(16e9 / flops)
+    assert c == pytest.approx(2 * 32 * 4096 / flops)
+    g0, g1, g2, g3 = profile.decode
+    assert g0 == pytest.approx(a)
+    assert g1 == pytest.approx(100_000 * 131_072 / (4.8e12 * BANDWIDTH_EFFICIENCY))
+    assert (g2, g3) == (0, pytest.approx(b))
+    assert profile.transfer_bytes_per_second == 450e9
+
+
+@given(
+    st.sampled_from(sorted(name for name, entry in ACCELERATORS.items() if entry.spec.peak.bf16)),
+    st.integers(1, 400),
+    st.integers(1, 128),
+    st.integers(256, 1_000_000),
+    st.integers(1, 8192),
+)
+def test_no_step_beats_the_hardware(name: str, billions: int, layers: int, kv_tokens: int, tokens: int) -> None:
+    """Property: a pass is never faster than its arithmetic at peak, nor a step than one read of the weights."""
+    spec: AcceleratorSpec = ACCELERATORS[name].spec
+    shape = ModelShape(parameters=billions * 10**9, layers=layers, hidden_size=4096)
+    profile = roofline(spec, shape, kv_tokens)
+    a, b, c = profile.prefill
+    assert a + b * tokens + c * tokens**2 >= 2e9 * billions * tokens / (spec.peak.bf16 or 0)
+    assert profile.decode[0] >= 2e9 * billions / (spec.memory_bandwidth or 0)
+
+
+def test_missing_figures_are_refused() -> None:
+    with pytest.raises(ValueError, match="memoryBandwidth"):
+        roofline(AcceleratorSpec(vendor="x"), SHAPE, 1000)

@@ -1,0 +1,100 @@
+"""What pods and Deployments say about themselves, read into facts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from operator_bodies import merged
+from steelyard.api.reasons import Reason
+from steelyard.decide.snapshot import Weights
+from steelyard.observe.pods import deployment_trouble, pod_of
+
+POD = {
+    "metadata": {
+        "name": "chat-decode-x",
+        "labels": {"serving.steelyard.dev/pool": "decode", "serving.steelyard.dev/role": "prefill"},
+    },
+    "spec": {"initContainers": [{"name": "weights"}]},
+    "status": {"phase": "Pending"},
+}
+
+
+def weights(state: dict[str, Any]) -> dict[str, Any]:
+    return {"status": {"initContainerStatuses": [{"name": "weights", "state": state}]}}
+
+
+def engine(state: dict[str, Any], last: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"status": {"containerStatuses": [{"name": "engine", "state": state, "lastState": last or {}}]}}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, Weights.LOADING),
+        (weights({"running": {}}), Weights.LOADING),
+        (weights({"waiting": {"reason": "PodInitializing"}}), Weights.LOADING),
+        (weights({"terminated": {"exitCode": 0}}), Weights.LOADED),
+        (weights({"terminated": {"exitCode": 1}}), Weights.FAILED),
+        (weights({"waiting": {"reason": "ImagePullBackOff"}}), Weights.FAILED),
+        (weights({"waiting": {"reason": "CrashLoopBackOff"}}), Weights.FAILED),
+        ({"spec": {"initContainers": None}, "status": {"phase": "Running"}}, Weights.LOADED),
+        ({"spec": {"initContainers": None}}, Weights.LOADING),
+    ],
+)
+def test_how_far_the_weights_are(change: dict[str, Any], expected: Weights) -> None:
+    assert pod_of(merged(POD, change)).weights is expected
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "word"),
+    [
+        ({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                                     "message": "0/1 nodes are available: insufficient cpu"}]}},
+         Reason.UNSCHEDULABLE, "insufficient cpu"),
+        (engine({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
+                {"terminated": {"reason": "OOMKilled", "exitCode": 137}}), Reason.ENGINE_CRASHING, "OOMKilled 137"),
+        (engine({"waiting": {"reason": "ErrImagePull", "message": "no such image"}}), Reason.IMAGE_UNAVAILABLE,
+         "container engine: no such image"),
+        (engine({"waiting": {"reason": "CreateContainerConfigError", "message": "secret keys not found"}}),
+         Reason.PODS_REFUSED, "secret keys"),
+        (engine({"waiting": {"reason": "ContainerCreating"}}), None, ""),
+        (engine({"running": {}}), None, ""),
+    ],
+)  # fmt: skip
+def test_what_keeps_a_pod_from_starting(change: dict[str, Any], reason: Reason | None, word: str) -> None:
+    trouble = pod_of(merged(POD, change)).trouble
+    assert (trouble.reason if trouble else None) == reason
+    assert word in (trouble.message if trouble else "")
+
+
+def test_a_message_does_not_change_with_every_attempt() -> None:
+    def seen(port: int) -> str:
+        message = f"dial tcp: read udp 10.77.0.11:{port}->10.255.255.53:53: i/o timeout"
+        trouble = pod_of(merged(POD, engine({"waiting": {"reason": "ErrImagePull", "message": message}}))).trouble
+        return trouble.message if trouble else ""
+
+    assert seen(40001) == seen(58366)
+    assert "10.255.255.53:53: i/o timeout" in seen(1)
+
+
+def test_identity_readiness_and_leaving() -> None:
+    pod = pod_of(merged(POD, {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}))
+    assert (pod.pool, pod.role, pod.ready, pod.terminating) == ("decode", "prefill", True, False)
+    assert pod_of(merged(POD, {"metadata": {"deletionTimestamp": "now"}})).terminating
+    assert not pod_of(POD).ready
+
+
+@pytest.mark.parametrize(
+    ("conditions", "reason"),
+    [
+        ([], None),
+        ([{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}], None),
+        ([{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}],
+         Reason.START_DEADLINE_EXCEEDED),
+        ([{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}], Reason.PODS_REFUSED),
+    ],
+)  # fmt: skip
+def test_what_keeps_a_deployment_from_going_on(conditions: list[dict[str, str]], reason: Reason | None) -> None:
+    trouble = deployment_trouble({"conditions": conditions})
+    assert (trouble.reason if trouble else None) == reason

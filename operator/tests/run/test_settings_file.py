@@ -1,0 +1,46 @@
+"""The settings file: what is read, and how a wrong one is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from steelyard.run.settings import SettingsError, load
+
+
+def test_a_full_file(tmp_path: Path) -> None:
+    file = tmp_path / "operator.yaml"
+    file.write_text(
+        "images: {gateway: 'g:1', engine: 'e:1'}\nimagePullPolicy: Never\nwatchNamespaces: [team-a]\n"
+        "prometheusNamespace: monitoring\nleaseName: mine\n"
+    )
+    settings = load(file)
+    site = settings.site("system")
+    assert settings.watch_namespaces == ("team-a",)
+    assert settings.lease_name == "mine"
+    assert (site.gateway_image, site.engine_image, site.image_pull_policy) == ("g:1", "e:1", "Never")
+    assert (site.prometheus_namespace, site.operator_namespace) == ("monitoring", "system")
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("images: {gateway: g}", "images.engine: Field required"),
+        ("images: {gateway: g, engine: e}\nleaseNme: x", "leaseNme: Extra inputs are not permitted"),
+        ("images: {gateway: g, engine: e}\nworkers: 0", "workers: Input should be greater than or equal to 1"),
+        ("images: {gateway: g", "is not YAML"),
+        ("", "file: "),
+    ],
+)
+def test_a_wrong_file_is_named_with_its_field(tmp_path: Path, content: str, named: str) -> None:
+    file = tmp_path / "operator.yaml"
+    file.write_text(content)
+    with pytest.raises(SettingsError) as failure:
+        load(file)
+    assert str(file) in str(failure.value)
+    assert named in str(failure.value)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read"):
+        load(tmp_path / "none.yaml")

@@ -1,0 +1,73 @@
+"""Events become asks: repeated ones fold, the user's are urgent, children find their service by label."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from operator_bodies import service_body
+from steelyard.api.labels import SERVICE
+from steelyard.run.health import Health
+from steelyard.run.watching import FOLD_SECONDS, _Services, settings
+
+KEY = ("team-a", "chat")
+
+
+class Asks:
+    def __init__(self) -> None:
+        self.made: list[tuple[Any, ...]] = []
+        self.health = Health(loop_turned=0)
+        self.services = _Services(self.ask, lambda key: None, self.health)
+
+    def ask(self, key: Any, after: float = 0.0, urgent: bool = False) -> None:
+        self.made.append((key, after, urgent))
+
+
+def test_the_users_changes_are_urgent_and_our_status_writes_are_not() -> None:
+    asks = Asks()
+    asks.services.service(None, service_body())
+    asks.services.service("MODIFIED", service_body() | {"status": {"ready": "1/2"}})
+    asks.services.service("MODIFIED", service_body(generation=2))
+    asks.services.service("MODIFIED", service_body(generation=2, annotations={"serving.steelyard.dev/paused": "true"}))
+    assert [urgent for _, _, urgent in asks.made] == [True, False, True, True]
+
+
+def test_a_replayed_event_asks_again_without_urgency() -> None:
+    """kubernetes-client/python#700 (B14): history is replayed; the same object must not count as a change."""
+    asks = Asks()
+    for kind in ("ADDED", "ADDED", None):
+        asks.services.service(kind, service_body())
+    assert [urgent for _, _, urgent in asks.made] == [True, False, False]
+
+
+def test_children_ask_for_their_service_and_strangers_for_nothing() -> None:
+    asks = Asks()
+    asks.services.service(None, service_body())
+    child = {"metadata": {"name": "x", "namespace": "team-a", "labels": {SERVICE: "chat"}}}
+    asks.services.child(child)
+    asks.services.child({"metadata": {"name": "x", "namespace": "team-b", "labels": {SERVICE: "chat"}}})
+    asks.services.child({"metadata": {"name": "x", "namespace": "team-a"}})
+    assert asks.made[1:] == [(KEY, FOLD_SECONDS, False)]
+
+
+def test_a_deletion_is_looked_at_and_later_children_ask_for_nothing() -> None:
+    asks = Asks()
+    asks.services.service(None, service_body())
+    asks.services.service("DELETED", service_body())
+    asks.services.child({"metadata": {"name": "x", "namespace": "team-a", "labels": {SERVICE: "chat"}}})
+    assert [key for key, _, _ in asks.made] == [KEY, KEY]
+
+
+def test_hardware_changes_ask_for_every_service() -> None:
+    asks = Asks()
+    asks.services.service(None, service_body())
+    asks.services.service(None, service_body(name="other"))
+    asks.services.all()
+    assert [key[1] for key, _, _ in asks.made[2:]] == ["chat", "other"]
+
+
+def test_kopf_only_watches() -> None:
+    found = settings()
+    assert not found.posting.enabled
+    assert found.scanning.disabled
+    assert len(found.watching.label_selectors) == 9
+    assert set(found.watching.label_selectors.values()) == {"app.kubernetes.io/managed-by=steelyard"}
