@@ -404,6 +404,14 @@ class Connection:
             return Answer(status, headers, self.file.read(int(headers["content-length"])))
         return Answer(status, headers, self.file.read())
 
+    def answer_body(self) -> bytes:
+        """The rest of a chunked body, whose head has been read."""
+        body = b""
+        while size := int(self.file.readline(), 16):
+            body += self.file.read(size)
+            self.file.readline()
+        return body
+
     def closed(self) -> bool:
         try:
             return self.file.read(1) == b""

@@ -29,6 +29,7 @@ class Sequence:
 class _Replica:
     name: str
     ready: bool = True
+    turn: int = 0  # serial of the last dispatch: equals take turns
     kv_tokens: float = 0.0
     running: dict[int, float] = field(default_factory=dict)  # key -> tokens
 
@@ -44,6 +45,7 @@ class DecodeQueue:
         self._sequences: dict[int, Sequence] = {}
         self._at: dict[int, _Replica] = {}
         self._replicas: dict[str, _Replica] = {}
+        self._turn = 0
 
     def __len__(self) -> int:
         """How many wait here."""
@@ -114,7 +116,7 @@ class DecodeQueue:
         if not ready:
             self._enqueue(sequence)
             return None
-        replica = min(others or ready, key=lambda r: (r.kv_tokens, len(r.running), r.name))
+        replica = min(others or ready, key=lambda r: (r.kv_tokens, len(r.running), r.turn, r.name))
         self._send(sequence, replica)
         return replica.name
 
@@ -143,7 +145,7 @@ class DecodeQueue:
 
     def _least(self) -> _Replica | None:
         free = (r for r in self._replicas.values() if r.ready and len(r.running) < self.slots)
-        return min(free, key=lambda r: (r.kv_tokens, len(r.running), r.name), default=None)
+        return min(free, key=lambda r: (r.kv_tokens, len(r.running), r.turn, r.name), default=None)
 
     def _enqueue(self, sequence: Sequence) -> None:
         self._line.add(Waiting(sequence.key, sequence.arrived, 1.0, sequence.tokens, sequence.arrived))
@@ -152,6 +154,8 @@ class DecodeQueue:
         replica.running[sequence.key] = sequence.tokens
         replica.kv_tokens += sequence.tokens
         self._at[sequence.key] = replica
+        self._turn += 1
+        replica.turn = self._turn
 
     def _leave(self, key: int) -> None:
         replica = self._at.pop(key, None)

@@ -60,6 +60,7 @@ class Dispatch:
 class _Replica:
     name: str
     ready: bool = True
+    turn: int = 0  # serial of the last dispatch: equals take turns
     work: float = 0.0  # seconds of dispatched, unfinished prefill
     prefilling: dict[int, float] = field(default_factory=dict)  # key -> seconds
     sequences: set[int] = field(default_factory=set)  # keys that hold a slot
@@ -93,6 +94,7 @@ class PrefillQueue:
         self._jobs: dict[int, Job] = {}  # waiting or dispatched
         self._at: dict[int, _Replica] = {}  # where a dispatched request is
         self._replicas: dict[str, _Replica] = {}
+        self._turn = 0
 
     def __len__(self) -> int:
         """How many wait here."""
@@ -182,7 +184,7 @@ class PrefillQueue:
         if not ready:
             self._enqueue(job)
             return None
-        replica = min(others or ready, key=lambda r: (r.work, len(r.sequences), r.name))
+        replica = min(others or ready, key=lambda r: (r.work, len(r.sequences), r.turn, r.name))
         self._send(job, replica, now)
         return replica.name
 
@@ -234,7 +236,7 @@ class PrefillQueue:
 
     def _least(self) -> _Replica | None:
         free = (replica for replica in self._replicas.values() if self._free(replica))
-        return min(free, key=lambda r: (r.work, len(r.sequences), r.name), default=None)
+        return min(free, key=lambda r: (r.work, len(r.sequences), r.turn, r.name), default=None)
 
     def _preferred(self, job: Job, least: _Replica) -> _Replica:
         affine = self._replicas.get(job.affine) if job.affine is not None else None
@@ -252,6 +254,8 @@ class PrefillQueue:
         replica.work += seconds
         replica.sequences.add(job.key)
         self._at[job.key] = replica
+        self._turn += 1
+        replica.turn = self._turn
 
     def _leave(self, key: int, now: float) -> None:
         self.prefilled(key, now)

@@ -15,7 +15,7 @@ MAX_EVENT = 8 * 1024 * 1024
 _END, _END_CRLF = b"\n\n", b"\r\n\r\n"
 _MARK, _MARK_SPACED = b'"usage":{', b'"usage": {'
 _ERROR, _ERROR_SPACED = b'data: {"error":', b'data: {"error" :'
-_DATA = b"data:"
+_DATA, _NEXT_DATA = b"data:", b"\ndata:"
 
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_usage = msgspec.json.Decoder(Usage).decode
@@ -53,7 +53,7 @@ class EventStream:
             data = b"".join([self._with_usage(event) for event in _split(data)])
         if _ERROR in data or _ERROR_SPACED in data:
             self.failed = True
-        self.events += data.count(_DATA)
+        self.events += data.startswith(_DATA) + data.count(_NEXT_DATA)
         if data.endswith((b"data: [DONE]\n\n", b"data: [DONE]\r\n\r\n", b"data:[DONE]\n\n")):
             self.done = True
             self.events -= 1

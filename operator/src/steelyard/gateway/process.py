@@ -27,7 +27,7 @@ from steelyard.gateway.watch import ApiServer, PodWatch
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 0.25
-FILES_SECONDS = 1.0
+FILES_SECONDS = 0.5
 BACKLOG = 4096
 
 
@@ -72,9 +72,10 @@ class Process:
         }
         options = self._options
         host = options.host or None
-        admin = await loop.create_server(lambda: AdminConnection(pages), host, options.metrics_port)
         watch = self._discover(loop)
         server = await loop.create_server(lambda: Client(self._door), host, options.port, backlog=BACKLOG)
+        # Last, so that a probe's first answer means that the API is open too.
+        admin = await loop.create_server(lambda: AdminConnection(pages), host, options.metrics_port)
         log.info("serving", extra={"fields": {"port": options.port, "model": self._settings.served_name}})
         gc.collect()
         gc.freeze()  # what lives for the whole process need not be looked at again

@@ -8,7 +8,6 @@ every request as it ends.
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
 
 from steelyard.api import labels
 from steelyard.decide.admission import DecodeQueue, Sequence
@@ -191,7 +190,7 @@ class Router:
         for role in self._needed():
             since = self._missing_since.get(role)
             if since is not None and now - since > NO_POD_GRACE_SECONDS:
-                for key in [key for queue in self._queues_of(role) for key in queue.waiting()]:
+                for key in self._stuck_without(role):
                     self.exchanges[key].refuse(_no_pod(role))
         self.pump()
 
@@ -245,8 +244,10 @@ class Router:
     def _needed(self) -> tuple[str, ...]:
         return (labels.AGGREGATED,) if self.settings.aggregated else (labels.DECODE, labels.PREFILL)
 
-    def _queues_of(self, role: str) -> Iterable[PrefillQueue | DecodeQueue]:
-        return self._decode.values() if role == labels.DECODE else (self._prefill,)
+    def _stuck_without(self, role: str) -> list[int]:
+        """Return who waits in vain: without decode pods everybody, without prefill pods those not prefilled yet."""
+        decode = self._decode.values() if role == labels.DECODE else ()
+        return [*self._prefill.waiting(), *(key for queue in decode for key in queue.waiting())]
 
     def _decode_queue(self, group: str) -> DecodeQueue:
         queue = self._decode.get(group)

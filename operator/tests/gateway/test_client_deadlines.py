@@ -1,0 +1,171 @@
+"""One client connection under a clock of ours: slow loris, idleness, lingering, reading ahead."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+
+import pytest
+from gateway_fakes import raw_request
+from steelyard.gateway.errors import ClientError
+from steelyard.gateway.server import BODY_SECONDS, HEAD_SECONDS, IDLE_SECONDS, LINGER_SECONDS, Client, Request
+from steelyard.gateway.wire import full_response
+
+
+class Clock:
+    """A service that answers everything at once, and whose time stands still unless moved."""
+
+    body_limit = 1000
+    draining = False
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+        self.clients: set[Client] = set()
+        self.early: list[int] = []
+
+    def now(self) -> float:
+        return self.seconds
+
+    def serve(self, client: Client, request: Request) -> None:
+        client.respond(full_response(200, request.body, keep_alive=client.keep_alive()))
+
+    def refused_early(self, error: ClientError) -> None:
+        self.early.append(error.status)
+
+
+Talk = Callable[[Clock, "Peer"], Awaitable[None]]
+
+
+class Peer:
+    """The other end of the connection."""
+
+    def __init__(self, clock: Clock, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.clock, self.reader, self.writer = clock, reader, writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await asyncio.sleep(0.03)
+
+    async def wait(self, seconds: float) -> None:
+        self.clock.seconds += seconds
+        for client in list(self.clock.clients):
+            client.sweep(self.clock.seconds)
+        await asyncio.sleep(0.03)
+
+    async def status(self) -> int:
+        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 5)
+        length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"content-length"))
+        await self.reader.readexactly(length)
+        return int(head.split()[1])
+
+    async def closed(self) -> bool:
+        try:
+            return await asyncio.wait_for(self.reader.read(1), 0.3) == b""
+        except TimeoutError:
+            return False
+        except ConnectionError:
+            return True
+
+
+def talk(script: Talk) -> Clock:
+    """Run a script against one connection."""
+
+    async def run() -> Clock:
+        clock = Clock()
+        server = await asyncio.get_running_loop().create_server(lambda: Client(clock), "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.sockets[0].getsockname()[1])
+        await script(clock, Peer(clock, reader, writer))
+        writer.close()
+        server.close()
+        return clock
+
+    return asyncio.run(run())
+
+
+WHOLE = raw_request("POST", "/v1/completions", b"{}")
+
+
+def test_a_head_that_trickles_is_cut_off_at_its_time() -> None:
+    async def script(clock: Clock, peer: Peer) -> None:
+        await peer.send(b"POST /v1/completions HTTP/1.1\r\n")
+        for _ in range(3):
+            await peer.wait(HEAD_SECONDS / 4)
+            await peer.send(b"x-y: z\r\n")
+        assert not await peer.closed()
+        await peer.wait(HEAD_SECONDS / 3)
+        assert await peer.status() == 408
+        assert await peer.closed()
+
+    assert talk(script).early == [408]
+
+
+def test_a_body_that_trickles_is_cut_off_at_its_time() -> None:
+    async def script(clock: Clock, peer: Peer) -> None:
+        await peer.send(WHOLE[:-1])
+        await peer.wait(BODY_SECONDS - 1)
+        assert not await peer.closed()
+        await peer.wait(2)
+        assert await peer.status() == 408
+
+    talk(script)
+
+
+def test_a_silent_connection_is_closed_without_a_word() -> None:
+    async def script(clock: Clock, peer: Peer) -> None:
+        await peer.wait(HEAD_SECONDS + 1)
+        assert await peer.closed()
+
+    assert talk(script).early == []
+
+
+def test_an_idle_connection_is_kept_for_a_while() -> None:
+    async def script(clock: Clock, peer: Peer) -> None:
+        for _ in range(3):
+            await peer.send(WHOLE)
+            assert await peer.status() == 200
+            await peer.wait(IDLE_SECONDS - 1)
+        await peer.wait(2)
+        assert await peer.closed()
+
+    talk(script)
+
+
+def test_a_refused_client_that_stays_is_broken_off() -> None:
+    async def script(clock: Clock, peer: Peer) -> None:
+        await peer.send(raw_request("POST", "/v1/completions", content_length="5000"))
+        assert await peer.status() == 413
+        await peer.send(b"x" * 2000)
+        assert clock.clients
+        await peer.wait(LINGER_SECONDS + 1)
+        assert not clock.clients
+
+    assert talk(script).early == [413]
+
+
+@pytest.mark.parametrize("count", [2, 30, 60])
+def test_requests_sent_ahead_are_all_answered(count: int) -> None:
+    async def script(clock: Clock, peer: Peer) -> None:
+        await peer.send(WHOLE * count)
+        assert [await peer.status() for _ in range(count)] == [200] * count
+
+    talk(script)
+
+
+def test_a_flood_of_requests_in_one_read_is_refused_after_those_already_read() -> None:
+    async def script(clock: Clock, peer: Peer) -> None:
+        await peer.send(b"GET / HTTP/1.1\r\n\r\n" * 500)
+        statuses = []
+        while (status := await peer.status()) == 200:
+            statuses.append(status)
+        assert (status, len(statuses) < 100) == (400, True)
+        assert await peer.closed()
+
+    talk(script)
+
+
+def test_buffers_are_capped() -> None:
+    async def script(clock: Clock, peer: Peer) -> None:
+        (client,) = clock.clients
+        raw = client._transport.get_extra_info("socket")
+        assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 512 * 1024
+
+    talk(script)
