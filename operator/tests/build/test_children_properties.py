@@ -119,9 +119,8 @@ def check_pod(spec: Body) -> None:
     ports = [port["containerPort"] for container in spec["containers"] for port in container.get("ports", [])]
     assert len(set(ports)) == len(ports), "C19"
     args = spec["containers"][0]["args"]
-    if "--drain-timeout" in args:
-        drain, lease = (int(args[args.index(flag) + 1]) for flag in ("--drain-timeout", "--kv-lease"))
-        assert spec["terminationGracePeriodSeconds"] > drain + lease, "E08: a drain that is cut loses requests"
+    drain, lease = (int(args[args.index(flag) + 1]) if flag in args else 0 for flag in ("--drain-timeout", "--kv-lease"))
+    assert spec["terminationGracePeriodSeconds"] > drain + lease, "E08: a drain that is cut loses requests"
 
 
 @settings(max_examples=60, deadline=None)

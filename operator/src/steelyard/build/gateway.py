@@ -1,5 +1,6 @@
 """The gateway: its Deployment, and the account with which it may see the pods of its namespace and nothing else."""
 
+from math import ceil
 from typing import Any
 
 from steelyard.api import names
@@ -33,6 +34,7 @@ def deployment(service: InferenceService, site: Site) -> Body:
     """The gateway's Deployment; its settings are re-read, so a change of them restarts nothing."""
     body = child(service, "apps/v1", "Deployment", names.gateway(service.name), {COMPONENT: GATEWAY})
     settings = names.gateway_settings(service.name)
+    longest = ceil(service.spec.routing.request_timeout.seconds)
     mounts: list[Body] = [{"name": "settings", "mountPath": SETTINGS, "readOnly": True}]
     volumes: list[Body] = [{"name": "settings", "configMap": {"name": settings}}]
     if service.spec.routing.api_keys is not None:
@@ -46,6 +48,7 @@ def deployment(service: InferenceService, site: Site) -> Body:
         "args": [
             *("--config", f"{SETTINGS}/{FILE}"),
             *("--port", str(GATEWAY_PORT), "--metrics-port", str(GATEWAY_METRICS_PORT)),
+            *("--drain-timeout", str(longest)),
         ],
         "env": [
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
@@ -66,7 +69,7 @@ def deployment(service: InferenceService, site: Site) -> Body:
         "serviceAccountName": settings,
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": int(service.spec.routing.request_timeout.seconds) + EXIT_SECONDS,
+        "terminationGracePeriodSeconds": longest + EXIT_SECONDS,
         "securityContext": security.POD,
         "topologySpreadConstraints": [
             {

@@ -43,6 +43,7 @@ def status(snapshot: Snapshot, plan: Plan, failure: Failure | None, now: datetim
     ratio = f"{roles[PREFILL].ready}:{roles[DECODE].ready}" if PREFILL in roles and DECODE in roles else None
     return Status(
         observed_generation=meta.get("generation"),
+        model=plan.service.served_name if plan.service is not None and roles else None,
         url=f"http://{meta['name']}.{meta['namespace']}.svc:{GATEWAY_PORT}/v1" if roles else None,
         ratio=ratio,
         ready=f"{ready}/{desired}" if roles else None,

@@ -5,7 +5,7 @@ their own batching and processor share.
 """
 
 import json
-from math import floor
+from math import ceil, floor
 
 from steelyard.api.accelerator import Accelerator
 from steelyard.api.labels import ENGINE_PORT, KV_PORT
@@ -31,7 +31,7 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
     spec = service.spec
     image = spec.engine.image or site.engine_image
     backend = ENGINES[spec.engine.name].backend
-    drain = int(spec.routing.request_timeout.seconds)
+    drain = ceil(spec.routing.request_timeout.seconds)
     args = ["--backend", backend, "--served-name", service.served_name]
     volumes: list[Body] = [{"name": "tmp", "emptyDir": {}}]
     mounts: list[Body] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 (a path in the container)
