@@ -107,7 +107,7 @@ def read_call(kind: Kind, data: bytes, served_name: str, context_length: int, ba
     fields = _read_object(data)
     for field, (neutral, remedy) in _UNSUPPORTED.items():
         value = fields.get(field)
-        if value is not None and value not in neutral:
+        if value is not None and not any(_same(value, one) for one in neutral):
             raise ApiError(400, f"{field}={_short(value)} is not supported: {remedy}.", field, "unsupported_value")
     body: _CompletionBody | _ChatBody
     body = _convert(fields, _CompletionBody) if kind == "completion" else _convert(fields, _ChatBody)
@@ -238,3 +238,8 @@ def _transfer(body: _Common) -> TransferParams:
 def _short(value: object) -> str:
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 40 else text[:37] + "…"
+
+
+def _same(value: object, other: object) -> bool:
+    """Compare JSON values; unlike Python, 0 is not false."""
+    return value == other and isinstance(value, bool) == isinstance(other, bool)

@@ -33,7 +33,8 @@ def choose(logits: NDArray[np.float32], sampling: Sampling, index: int, end_toke
         return int(logits.argmax())
     scaled = logits.astype(np.float64) / sampling.temperature
     weights = np.exp(scaled - scaled.max())
-    draw = np.random.Generator(np.random.Philox(key=[sampling.seed % 2**64, index])).random()
+    key = np.array([sampling.seed % 2**64, index], np.uint64)
+    draw = np.random.Generator(np.random.Philox(key=key)).random()
     if sampling.top_p == 1:
         return _pick(weights, draw)
     order = np.argsort(-weights, kind="stable")

@@ -101,7 +101,7 @@ def make_backend(settings: Settings) -> Backend:
         backend = LlamaBackend(
             model=settings.model,
             context_length=settings.context_length,
-            kv_tokens=settings.kv_tokens or sequences * settings.context_length,
+            kv_tokens=settings.kv_tokens or sequences * blocks_for(settings.context_length) * BLOCK,
             slots=sequences * (1 + _PREFIX_SLOTS),
             batch_tokens=max(settings.options.max_batch_tokens, settings.context_length),
             threads=settings.threads,
