@@ -15,7 +15,7 @@ class Clock:
     """A service that answers everything at once, and whose time stands still unless moved."""
 
     body_limit = 1000
-    draining = False
+    draining = full = False
 
     def __init__(self) -> None:
         self.seconds = 1000.0

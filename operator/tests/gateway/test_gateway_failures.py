@@ -153,13 +153,18 @@ def test_a_stream_that_ends_without_done_is_a_failure(four: Four) -> None:
         assert ended(process, "failed") == 1
 
 
-def test_an_error_inside_a_stream_counts_as_failed(four: Four) -> None:
+@pytest.mark.parametrize("done", [True, False])
+def test_an_engines_own_error_event_is_passed_on_and_counts_as_failed(four: Four, done: bool) -> None:
+    """The engine is well and said what went wrong: no second error from us, and no setting it aside."""
     prefill, decode = four
     for engine in decode:
-        engine.behave = Behaviour(error_event=True)
+        engine.behave = Behaviour(error_event=True, done=done)
     with gateway(pods(prefill, decode)) as process:
-        assert complete(process.port, stream=True).events[-1] == "[DONE]"
+        answer = complete(process.port, stream=True)
+        assert [e for e in answer.events if "error" in e] == ['{"error": {"message": "boom"}}']
+        assert answer.complete
         assert ended(process, "failed") == 1
+        assert process.metric("steelyard_gateway_engines_set_aside_total") == 0
 
 
 def test_a_stale_kept_connection_is_no_failure(four: Four) -> None:

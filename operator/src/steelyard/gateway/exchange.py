@@ -301,12 +301,12 @@ class Exchange:
 
     def _stream_ended(self, events: EventStream) -> None:
         self.usage = events.usage
-        if not events.done:
+        if not events.done and not events.failed:
             self.answer_failed("the stream ended without [DONE]", unreachable=False)
             return
         self._finish(Outcome.FAILED if events.failed else Outcome.COMPLETED)
         self._start_stream(self._content_type)
-        self.client.end_stream()
+        self.client.end_stream(close=events.failed)
 
     def _pass_on_error(self, body: bytes) -> None:
         outcome = Outcome.INVALID if 400 <= self._status < 500 and self._status != 429 else Outcome.FAILED

@@ -70,6 +70,10 @@ class Service(Protocol):
     clients: "set[Client]"
 
     @property
+    def full(self) -> bool:
+        """Return whether no further connection can be taken."""
+
+    @property
     def body_limit(self) -> int:
         """Return the most bytes that a body may have."""
 
@@ -126,6 +130,9 @@ class Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a connection; cap its buffers, so that a stalled client stalls its engine and fills no memory."""
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+        if self._service.full:
+            self._transport.abort()
+            return
         self._transport.set_write_buffer_limits(WRITE_HIGH_WATER)
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
         self._deadline = self._service.now() + HEAD_SECONDS
