@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from steelyard.api import crd
 from steelyard.api.rules import sample
 from steelyard.apply.access import ACCESS
 
-from e2e.cache import REPOSITORY
 from e2e.cluster import ClusterError
 from e2e.platform import CHARTS, SYSTEM_NAMESPACE, Platform, PlatformError
 
@@ -62,11 +62,15 @@ def test_kinds_applied_by_hand_are_adopted(platform: Platform, kinds: dict[str, 
     marks = ("meta.helm.sh/release-name-", "meta.helm.sh/release-namespace-")
     platform.kubectl("annotate", *KINDS, *marks)
     platform.kubectl("label", *KINDS, "app.kubernetes.io/managed-by-")
-    platform.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(REPOSITORY / "crds"))
+    older = "---\n".join(
+        text.replace("What the user asks for.", "What users ask for.") for text in crd.files().values()
+    )
+    platform.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=older)
     with pytest.raises(PlatformError, match="exists and cannot be imported"):
         install(platform, CHARTS / "steelyard-crds")
     install(platform, CHARTS / "steelyard-crds", *ADOPT)
     assert same(platform, kinds)
+    assert "What the user asks for." in platform.kubectl("get", KINDS[0], "-o", "yaml")
 
 
 def test_an_upgrade_brings_new_fields(platform: Platform, kinds: dict[str, Any], tmp_path: Path) -> None:
