@@ -123,17 +123,13 @@ def test_company_does_not_change_an_answer(pair: Pair, alone: Running):
 
 
 def test_preemption_does_not_change_an_answer(start_llama: Start):
-    small = start_llama(kv_tokens=256, context_length=128, max_batch_tokens=48)
-    bodies = [complete(f"A recipe with {number} eggs:", max_tokens=60, ignore_eos=True) for number in range(5)]
-    expected = [ask(small, COMPLETION, body)["choices"][0]["text"] for body in bodies]
+    small = start_llama(kv_tokens=112, context_length=64, max_batch_tokens=48)
+    bodies = [complete(f"A recipe with {number} eggs:", max_tokens=40, ignore_eos=True) for number in range(5)]
+    expected = [ask(small, COMPLETION, body)["choices"] for body in bodies]
     with ThreadPoolExecutor(5) as pool:
         together = list(pool.map(ask, [small] * 5, [COMPLETION] * 5, bodies))
     assert small.metric("vllm:num_preemptions_total") > 0
-    assert all(answer["usage"]["completion_tokens"] == 60 for answer in together)
-    # Freed cells are filled out of order here, which may round otherwise (backends/llama.py): most, not all, are equal.
-    equal = sum(answer["choices"][0]["text"] == text for answer, text in zip(together, expected, strict=True))
-    print("EQUAL", equal)
-    assert equal >= 3
+    assert [answer["choices"] for answer in together] == expected
 
 
 def test_the_models_end_of_turn_ends_an_answer(alone: Running):

@@ -181,7 +181,10 @@ class Engine:
                 self._turn()
         except BaseException as error:
             self.failure = error
-            log.exception("the engine's worker ended")
+            if self.ready or not isinstance(error, OSError | ValueError):
+                log.exception("the engine's worker ended")
+            else:
+                log.error("cannot load: %s", error)
         finally:
             self.ready = False
             self.backend.close()
@@ -230,7 +233,7 @@ class Engine:
         pulled = self._active[sequence.id].request.restored
         assert pulled is not None
         try:
-            self.backend.import_state(sequence.slot, pulled.tokens, pulled.state)
+            self.backend.import_state(sequence.slot, pulled.tokens, pulled.take())
         except StateRefused as error:
             self.metrics.transfer_failures.inc()
             log.warning("a transferred state was refused", extra={"reason": str(error)})

@@ -58,12 +58,17 @@ class Header(msgspec.Struct, frozen=True):
     crc: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pulled:
-    """A checked state: the first `tokens` tokens of the prompt, and its bytes."""
+    """A checked state: the first `tokens` tokens of the prompt, and its bytes until they are taken."""
 
     tokens: int
     state: memoryview
+
+    def take(self) -> memoryview:
+        """Give out the bytes and forget them: a request lives much longer than its state is needed."""
+        state, self.state = self.state, memoryview(b"")
+        return state
 
 
 @dataclass(slots=True)

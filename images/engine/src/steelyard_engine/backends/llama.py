@@ -1,12 +1,10 @@
 """llama.cpp through its low-level API: one context, one unified KV cache, many sequences in a batch.
 
-Its one idea is that numbers must not depend on circumstances. With flash attention and micro-batches below the size
-where llama.cpp's CPU kernels switch to tiles (64 rows), a token's logits are bit for bit the same alone or in a batch,
-however its prompt was cut, wherever its cells begin, and after its state came from another process. Hence a greedy
-answer of a prefill/decode pair equals the aggregated one exactly, under load too. Weights are not repacked for the same
-reason. The price measured on SmolLM2 is a tenth of the prefill speed. What remains: attention adds up in the order of
-cells, and a sequence whose later tokens got lower cells (the cache wrapped round, or evictions freed some) rounds
-otherwise in the last bit.
+Its one idea is that numbers must not depend on circumstances. With flash attention, micro-batches below the size where
+llama.cpp's CPU kernels switch to tiles (64 rows), weights that are not repacked, and cells filled in order (`cells.py`),
+a token's logits are bit for bit the same alone or in a batch, however its prompt was cut, and after its state came from
+another process. Hence a greedy answer of a prefill/decode pair equals the aggregated one exactly, under any load. The
+price measured on SmolLM2 is a tenth of the prefill speed.
 """
 
 import ctypes
@@ -21,11 +19,13 @@ import numpy as np
 from ..sampling import Sampling, choose
 from ..scheduler import Chunk, Free, Share
 from . import StateRefused
+from .cells import Cells
 
 log = logging.getLogger(__name__)
 
 _MICRO_BATCH = 32  # rows; see above
-_CELLS = 256  # llama.cpp rounds its cache to this
+_HEADROOM = 4  # a quarter more cells than `kv_tokens`, so that moving them is rare
+_INNER_SLOTS = 2  # sequences that `Cells` uses for itself
 _SAMPLES, _SAMPLE_BYTES = 64, 65536  # how much of the weights their digest reads
 _ERROR_LEVEL = 4  # llama.cpp's level for errors; 5 continues a line of any level
 
@@ -43,7 +43,7 @@ class LlamaBackend:
         self._batch_tokens = batch_tokens
         self._threads = threads
         self.kv_tokens = kv_tokens
-        self.slots = min(slots, llama_cpp.llama_max_parallel_sequences() - 1)  # one is spare, for exports
+        self.slots = min(slots, llama_cpp.llama_max_parallel_sequences() - _INNER_SLOTS)
         self.layout = f"llama.cpp {llama_cpp.__version__} f16"
         self.model_id = ""
         self.chat_template = ""
@@ -70,7 +70,7 @@ class LlamaBackend:
         self._make_batch()
         self.model_id = _fingerprint(self._path)
         self._decode(1)
-        llama_cpp.llama_memory_clear(self._memory, True)
+        self._cells.clear()
 
     def tokenize(self, text: str, add_special: bool) -> list[int]:
         """Return the tokens of `text`; control tokens written in it count as such."""
@@ -86,9 +86,9 @@ class LlamaBackend:
     def apply(self, operation: Free | Share) -> None:
         """Drop a slot's cells, or let another slot own the first of them too."""
         if isinstance(operation, Free):
-            llama_cpp.llama_memory_seq_rm(self._memory, operation.slot, -1, -1)
+            self._cells.bury(operation.slot)
         else:
-            llama_cpp.llama_memory_seq_cp(self._memory, operation.source, operation.slot, 0, operation.tokens)
+            self._cells.share(operation.source, operation.slot, operation.tokens)
 
     def run(self, chunks: Tokens[Chunk], sampling: dict[int, Sampling], kv_use: float) -> dict[int, int]:
         """Decode all chunks as one batch and sample where asked; raise RuntimeError where llama.cpp refuses it."""
@@ -104,7 +104,10 @@ class LlamaBackend:
             if chunk.sample:
                 self._wanted[size - 1] = 1
                 rows[size - 1] = chunk
+        self._cells.reserve(size)
         self._decode(size)
+        for chunk in chunks:
+            self._cells.added(chunk.sequence.slot, chunk.end - chunk.start)
         sampled = {}
         for row, chunk in rows.items():
             logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(self._context, row), (self.vocabulary,))
@@ -113,27 +116,14 @@ class LlamaBackend:
         return sampled
 
     def export_state(self, slot: int, tokens: int) -> bytes:
-        """Return keys and values of a slot's first `tokens` tokens, through a spare slot that borrows just those."""
-        if tokens == 0:
-            return b""
-        spare = self.slots
-        llama_cpp.llama_memory_seq_cp(self._memory, slot, spare, 0, tokens)
-        size = llama_cpp.llama_state_seq_get_size(self._context, spare)
-        state = np.empty(size, np.uint8)
-        written = llama_cpp.llama_state_seq_get_data(self._context, _bytes(state), size, spare)
-        llama_cpp.llama_memory_seq_rm(self._memory, spare, -1, -1)
-        return state[:written].tobytes()
+        """Return keys and values of a slot's first `tokens` tokens."""
+        return self._cells.export(slot, 0, tokens)
 
     def import_state(self, slot: int, tokens: int, state: memoryview) -> None:
         """Load keys and values into an empty slot."""
-        if tokens == 0:
-            return
-        data = np.frombuffer(state, np.uint8)
-        if not llama_cpp.llama_state_seq_set_data(self._context, _bytes(data), len(data), slot):
-            llama_cpp.llama_memory_seq_rm(self._memory, slot, -1, -1)
-            raise StateRefused(f"llama.cpp cannot load a state of {len(data)} bytes")
-        if llama_cpp.llama_memory_seq_pos_max(self._memory, slot) != tokens - 1:
-            raise StateRefused(f"the state holds other tokens than the {tokens} it should")
+        self._cells.reserve(tokens)
+        if not self._cells.load(slot, 0, tokens, state):
+            raise StateRefused(f"llama.cpp cannot load {len(state)} bytes as the state of {tokens} tokens")
 
     def state_bytes(self, tokens: int, state: memoryview) -> int:
         """Return the size of a state, all of which travels."""
@@ -152,17 +142,17 @@ class LlamaBackend:
 
     def _make_context(self) -> None:
         parameters = llama_cpp.llama_context_default_params()
-        parameters.n_ctx = -(-self.kv_tokens // _CELLS) * _CELLS
+        parameters.n_ctx = self.kv_tokens + max(self._batch_tokens, self.kv_tokens // _HEADROOM)
         parameters.n_batch = self._batch_tokens
         parameters.n_ubatch = _MICRO_BATCH
-        parameters.n_seq_max = self.slots + 1
+        parameters.n_seq_max = self.slots + _INNER_SLOTS
         parameters.n_threads = parameters.n_threads_batch = self._threads
         parameters.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         parameters.kv_unified = True
         self._context = llama_cpp.llama_init_from_model(self._model, parameters)
         if not self._context:
             raise ValueError(f"--kv-tokens {self.kv_tokens}: llama.cpp cannot make a context of that size")
-        self._memory = llama_cpp.llama_get_memory(self._context)
+        self._cells = Cells(self._context, self.slots)
 
     def _read_vocabulary(self) -> None:
         self.vocabulary = llama_cpp.llama_vocab_n_tokens(self._vocab)
@@ -226,10 +216,6 @@ def _fingerprint(path: Path) -> str:
             file.seek(place * size // _SAMPLES)
             digest.update(file.read(_SAMPLE_BYTES))
     return digest.hexdigest()
-
-
-def _bytes(data: "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]") -> "ctypes._Pointer[ctypes.c_uint8]":
-    return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
 
 
 def _log(level: int, text: bytes, _: object) -> None:
