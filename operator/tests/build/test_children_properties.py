@@ -119,7 +119,9 @@ def check_pod(spec: Body) -> None:
     ports = [port["containerPort"] for container in spec["containers"] for port in container.get("ports", [])]
     assert len(set(ports)) == len(ports), "C19"
     args = spec["containers"][0]["args"]
-    drain, lease = (int(args[args.index(flag) + 1]) if flag in args else 0 for flag in ("--drain-timeout", "--kv-lease"))
+    drain, lease = (
+        int(args[args.index(flag) + 1]) if flag in args else 0 for flag in ("--drain-timeout", "--kv-lease")
+    )
     assert spec["terminationGracePeriodSeconds"] > drain + lease, "E08: a drain that is cut loses requests"
 
 

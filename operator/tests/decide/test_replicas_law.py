@@ -19,7 +19,7 @@ BOUNDS = Replicas(min=2, max=6, initial=3)
         ("Auto", 1, False, 3, "initial at creation"),
         ("Off", 1, False, 3, "initial at creation in every mode"),
         ("Recommend", 1, False, 3, "initial at creation in every mode"),
-        ("Auto", 3, False, None, "it runs already"),
+        ("Auto", 3, False, 3, "it runs already, and the write makes us its owner"),
         ("Auto", 1, True, 2, "below min"),
         ("Auto", 9, True, 6, "above max"),
         ("Auto", 4, True, None, "within the bounds"),

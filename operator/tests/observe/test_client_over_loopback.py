@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from kubernetes.client import ApiClient, Configuration
+from steelyard.apply.scale import scale
 from steelyard.observe.client import Api, ApiError, Conflict, Denied, Malformed, Missing, NotLeading, Unreachable
 from steelyard.observe.resources import ACCELERATOR, BY_KIND, DEPLOYMENT, INFERENCE_SERVICE, POD
 
@@ -85,14 +86,14 @@ def test_server_side_apply(server: Server) -> None:
     assert sent == body
 
 
-def test_merge_patch_of_the_scale(server: Server) -> None:
+def test_a_scale_is_applied_too_so_that_its_owner_is_recorded(server: Server) -> None:
     server.answers.append((200, {}))
-    api(server).merge(DEPLOYMENT, "ns", "d", {"spec": {"replicas": 2}}, "steelyard-scaler", subresource="scale")
+    scale(api(server), "ns", "d", 2)
     method, path, query, kind, sent = server.requests[0]
     assert (method, path) == ("PATCH", "/apis/apps/v1/namespaces/ns/deployments/d/scale")
-    assert query == {"fieldManager": ["steelyard-scaler"]}
-    assert kind == "application/merge-patch+json"
-    assert sent == {"spec": {"replicas": 2}}
+    assert query == {"fieldManager": ["steelyard-scaler"], "force": ["true"]}
+    assert kind == "application/apply-patch+yaml"
+    assert (sent["kind"], sent["spec"]) == ("Scale", {"replicas": 2})
 
 
 def test_a_list_is_read_in_chunks_and_its_items_know_their_kind(server: Server) -> None:

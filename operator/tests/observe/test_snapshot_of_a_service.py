@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memory_api import MemoryApi
 from operator_bodies import KNOWN, SITE, merged, service, service_body
+from steelyard.apply.scale import scale
 from steelyard.build.render import children, revision
 from steelyard.catalog.accelerators import ACCELERATORS
 from steelyard.observe.snapshot import accelerator_names, observe
@@ -36,6 +37,7 @@ def test_it_finds_what_belongs_to_the_service() -> None:
 
 def test_replicas_that_somebody_wrote_are_known_as_written() -> None:
     api = world()
+    scale(api, "team-a", "chat-decode", 1)
     api.edit("Deployment", "chat-decode", {"spec": {"replicas": 3}}, manager="kubectl")
     seen = observe(api, "team-a", "chat")
     assert seen is not None

@@ -83,7 +83,9 @@ def test_creation_writes_every_child_once_and_scales_to_initial() -> None:
     assert world.api.body("Deployment", "chat-prefill")["spec"]["replicas"] == 1
     assert world.api.body("Deployment", "chat")["spec"]["replicas"] == 2
     assert world.condition("Accepted") == ("True", "Valid")
-    assert [reason for reason, _ in world.api.events] == ["ChildrenChanged", "Scaled", "Scaled", "Accepted"]
+    assert [reason for reason, _ in world.api.events] == ["ChildrenChanged", "Scaled", "Scaled", "Accepted"], (
+        "prefill runs with its one already"
+    )
 
 
 def test_at_rest_nothing_is_written() -> None:
@@ -112,13 +114,13 @@ def test_it_becomes_available_and_says_so_once() -> None:
     assert world.api.events[-1] == ("Available", "the gateway and every role have a ready pod")
 
 
-def test_a_service_from_a_finished_operator_is_carried_on_by_the_next() -> None:
+def test_a_service_from_a_finished_operator_is_carried_on_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed between creation and scaling: the number was never written, so the next operator writes it."""
     world = World({"decode": {"replicas": {"min": 2, "max": 4}}})
-    world.api.merge = _dies  # type: ignore[method-assign]
-    with pytest.raises(RuntimeError):
-        world.reconcile()
-    del world.api.merge  # type: ignore[attr-defined]
+    with monkeypatch.context() as patched:
+        patched.setattr("steelyard.run.reconcile.scale", _dies)
+        with pytest.raises(RuntimeError):
+            world.reconcile()
     assert world.api.body("Deployment", "chat-decode")["spec"]["replicas"] == 1
     world.reconcile()
     assert world.api.body("Deployment", "chat-decode")["spec"]["replicas"] == 2

@@ -38,9 +38,10 @@ class MemoryApi(Api):
         self.objects[self._key(BY_KIND[body["kind"]], meta.get("namespace"), meta["name"])] = stored
 
     def edit(self, kind: str, name: str, change: Body, manager: str = "kubectl") -> None:
-        """Change an object from outside; a change of replicas is recorded as the manager's."""
+        """Change an object from outside; a change of replicas is recorded as the manager's, if anybody owned them."""
         key = next(key for key in self.objects if key[0] == kind and key[2] == name)
-        self._store(key, merged(self.objects[key], change), manager, "replicas" in change.get("spec", {}))
+        owned = "managedFields" in self.objects[key]["metadata"]
+        self._store(key, merged(self.objects[key], change), manager, owned and "replicas" in change.get("spec", {}))
 
     def remove(self, kind: str, name: str) -> None:
         for key in [key for key in self.objects if key[0] == kind and key[2] == name]:
@@ -87,6 +88,10 @@ class MemoryApi(Api):
                 raise Missing(404, "gone")
             return self._store(key, self.objects[key] | {"status": copy.deepcopy(body["status"])}, manager)
         before = self.objects.get(key)
+        if subresource == "scale":
+            if before is None:
+                raise Missing(404, f"{meta['name']} not found")
+            return self._store(key, merged(before, {"spec": body["spec"]}), manager, writes_replicas=True)
         if before is None:
             created = merged({"spec": {"replicas": 1}} if resource is DEPLOYMENT else {}, body)
             created["metadata"].setdefault("uid", f"uid-{next(self._numbers)}")
@@ -97,22 +102,6 @@ class MemoryApi(Api):
         if resource is DEPLOYMENT:
             changed["spec"]["replicas"] = before["spec"]["replicas"]
         return self._store(key, changed, manager)
-
-    def merge(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        patch: Body,
-        manager: str,
-        subresource: str | None = None,
-    ) -> Body:
-        self._fail()
-        self.writes.append(f"{resource.kind}/{name}" + (f"/{subresource}" if subresource else ""))
-        key = self._key(resource, namespace, name)
-        if key not in self.objects:
-            raise Missing(404, f"{name} not found")
-        return self._store(key, merged(self.objects[key], patch), manager, subresource == "scale")
 
     def create(self, resource: Resource, body: Body, manager: str) -> Body:
         if resource is EVENT:
@@ -138,7 +127,8 @@ class MemoryApi(Api):
 
     def _store(self, key: Key, body: Body, manager: str, writes_replicas: bool = False) -> Body:
         before = self.objects.get(key)
-        if before is not None and _bare(before) == _bare(body):
+        owned = before is not None and "managedFields" in before["metadata"]
+        if before is not None and _bare(before) == _bare(body) and owned >= writes_replicas:
             return copy.deepcopy(before)
         body["metadata"]["resourceVersion"] = str(next(self._numbers))
         if writes_replicas:

@@ -2,6 +2,9 @@
 
 Because the children never hold `replicas`, anybody's autoscaler may write the same subresource when the mode leaves it
 to them (contracts.md, Replicas).
+
+The write is a server-side apply, not a patch: the API server does not record who patched `/scale` as long as nobody
+owns the field, and that record is how `decide/replicas.py` knows whether the number was ever written.
 """
 
 from steelyard.api.labels import SCALER_MANAGER
@@ -10,5 +13,11 @@ from steelyard.observe.resources import DEPLOYMENT
 
 
 def scale(api: Api, namespace: str, deployment: str, replicas: int) -> None:
-    """Set the number of replicas of one Deployment."""
-    api.merge(DEPLOYMENT, namespace, deployment, {"spec": {"replicas": replicas}}, SCALER_MANAGER, subresource="scale")
+    """Set the number of replicas of one Deployment and become its owner, until somebody else writes another."""
+    body = {
+        "apiVersion": "autoscaling/v1",
+        "kind": "Scale",
+        "metadata": {"name": deployment, "namespace": namespace},
+        "spec": {"replicas": replicas},
+    }
+    api.apply(DEPLOYMENT, body, SCALER_MANAGER, subresource="scale")

@@ -4,7 +4,7 @@ Law, first row that holds; `None` means that nothing is written:
 
 | the number was never written | mode | write |
 |---|---|---|
-| yes | any | `initial` (default `min`), unless it runs already |
+| yes | any | `initial` (default `min`), also where it runs already: the write makes us its owner |
 | no | Off, Recommend | nothing: `kubectl scale` or anybody's autoscaler rules |
 | no | Auto | what runs, brought into min..max, if that differs |
 
@@ -38,7 +38,7 @@ class Scale:
 def wanted(bounds: Replicas, mode: Mode, runs: int, written: bool) -> int | None:
     """Decide one pool's number by the table above."""
     if not written:
-        return bounds.start if bounds.start != runs else None
+        return bounds.start
     if mode != "Auto":
         return None
     clamped = bounds.clamp(runs)

@@ -26,7 +26,6 @@ from steelyard.observe.resources import Resource
 Body = dict[str, Any]
 
 APPLY_PATCH = "application/apply-patch+yaml"
-MERGE_PATCH = "application/merge-patch+json"
 LIST_CHUNK = 500
 
 
@@ -128,18 +127,6 @@ class Api:
         query = [("fieldManager", manager), ("force", "true")]
         path = resource.path(meta.get("namespace"), meta["name"], subresource)
         return self._write("PATCH", path, body=body, query=query, content_type=APPLY_PATCH)
-
-    def merge(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        patch: Body,
-        manager: str,
-        subresource: str | None = None,
-    ) -> Body:
-        path = resource.path(namespace, name, subresource)
-        return self._write("PATCH", path, body=patch, query=[("fieldManager", manager)], content_type=MERGE_PATCH)
 
     def create(self, resource: Resource, body: Body, manager: str) -> Body:
         path = resource.path(body["metadata"].get("namespace"))

@@ -151,6 +151,8 @@ def _notes(done: Done) -> list[reporting.Note]:
         message = "put back what was changed by hand: " + ", ".join(changes.repaired)
         notes.append(reporting.Note(EventReason.DRIFT_REPAIRED, message, warning=True))
     for step in done.scaled:
+        if step.before == step.replicas:
+            continue
         pool = step.pool or "gateway"
         notes.append(reporting.Note(EventReason.SCALED, f"{pool} {step.before}→{step.replicas}"))
     return notes
