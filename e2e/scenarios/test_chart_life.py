@@ -203,3 +203,31 @@ def test_the_operators_pod_passes_the_restricted_profile(platform: Platform, nam
     spec["securityContext"] = {}
     with pytest.raises(ClusterError, match="violates PodSecurity"):
         platform.kubectl("create", "--dry-run=server", "-f", "-", text=json.dumps(pod))
+
+
+def test_a_second_release_for_all_namespaces_is_refused(platform: Platform, namespace: str) -> None:
+    """Two operators acted on the same objects (ai-dynamo/dynamo#4573); what the first one owns stops the second."""
+    with pytest.raises(PlatformError, match="cannot be imported into the current release"):
+        platform.helm("install", "other", str(CHARTS / "steelyard"), "-n", namespace, "--dry-run=server")
+
+
+def test_a_namespaced_operator_runs_with_roles_alone(platform: Platform, namespace: str) -> None:
+    """It starts, leads and serves its namespace, and is never refused a right (dask/dask-kubernetes#916)."""
+    images = json.loads(platform.helm("get", "values", "steelyard", "-n", SYSTEM_NAMESPACE, "-o", "json"))["images"]
+    values = {"images": images, "watchNamespaces": [namespace], "replicas": 1}
+    values |= {"accelerators": {"install": False}, "userRoles": {"install": False}}
+    flags = [part for key, value in values.items() for part in ("--set-json", f"{key}={json.dumps(value)}")]
+    release = ("narrow", "-n", namespace)
+    platform.helm("install", release[0], str(CHARTS / "steelyard"), *release[1:], "--wait", "--timeout", "2m", *flags)
+    try:
+        logs = ("logs", "deployment/narrow-steelyard-operator", "-n", namespace)
+        platform.wait_for("the operator to lead", lambda: "leading" in platform.kubectl(*logs), 60)
+        assert "forbidden" not in platform.kubectl(*logs).lower()
+    finally:
+        platform.helm("uninstall", *release)
+
+
+def test_the_operator_was_never_refused_a_right(platform: Platform) -> None:
+    """Rights needed in one mode only were forgotten (ai-dynamo/dynamo#8907); a refused call is in the log."""
+    for pod in platform.items("pod", SYSTEM_NAMESPACE, "app.kubernetes.io/component=operator"):
+        assert "forbidden" not in platform.kubectl("logs", pod["metadata"]["name"], "-n", SYSTEM_NAMESPACE).lower()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -13,6 +14,7 @@ from steelyard.api.quantities import Quantity
 from steelyard.apply.access import ACCESS
 from steelyard.catalog.accelerators import ACCELERATORS
 from steelyard.cli import generated
+from steelyard.run.settings import load
 from syrupy.assertion import SnapshotAssertion
 
 from charts import generate, values
@@ -164,6 +166,16 @@ def test_settings_follow_the_values() -> None:
     assert settings["images"]["engine"] == f"registry.example:5000/mirror/steelyard/engine:1.2.3@{DIGEST}"
     assert settings["prometheusNamespace"] is None
     assert settings["watchNamespaces"] == []
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_operator_reads_the_settings_it_is_given(case: str, tmp_path: Path) -> None:
+    """The program refuses unknown settings, so chart and program must agree on every name."""
+    body = one(rendered("steelyard", **CASES[case]), "ConfigMap")
+    (tmp_path / "operator.yaml").write_text(body["data"]["operator.yaml"])
+    settings = load(tmp_path / "operator.yaml")
+    assert settings.watch_namespaces == tuple(CASES[case].get("watchNamespaces", ()))
+    assert settings.lease_name == body["metadata"]["name"]
 
 
 def test_every_pod_has_the_pull_secrets_and_none_when_none_are_given() -> None:
