@@ -15,7 +15,7 @@ from e2e.cluster.local.layout import Layout
 from e2e.cluster.local.machine import Machine
 
 KIND = "containerd"
-KEPT_TEMPLATES = 4
+KEPT_TEMPLATES = 3
 SOURCE = Path(__file__).with_name("pause.c")
 CTR = ("ctr", "--address", settings.SOCKET, "--namespace", "k8s.io", "images")
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from e2e.cluster import build, packages
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.local import controlplane, dns, images, leftovers, machine, node, processes
+from e2e.cluster.local import controlplane, dns, images, kernel, leftovers, machine, node, processes
 from e2e.cluster.local.cluster import READY_SECONDS, LocalCluster
 from e2e.cluster.local.layout import CONTROL_PLANE, CONTROL_PLANE_IP, MAX_NODES, Node
 from e2e.cluster.local.lock import exclusive
@@ -34,6 +34,7 @@ def bring_up(name: str, console: Console, nodes: int, accelerators: int, archive
     cluster = LocalCluster(name)
     say = _stopwatch(console)
     packages.install(say)
+    kernel.require()
     files = build.ensure(console)
     pause = images.pause() / "pause"
     with exclusive(cluster.layout):
