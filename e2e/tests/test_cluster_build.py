@@ -54,6 +54,6 @@ def test_a_program_is_built_once_in_its_module_and_reached_by_all_its_names(call
 
 def test_a_build_that_fails_is_told_in_the_compilers_words_and_kept_out_of_the_cache(calls: Path) -> None:
     for _ in range(2):
-        with pytest.raises(ClusterError, match="broken cannot be built in .*\ndirectory not found"):
+        with pytest.raises(ClusterError, match=r"broken cannot be built in .*\ndirectory not found"):
             build.ensure(Console(file=io.StringIO()), [BROKEN])
     assert len(calls.read_text().splitlines()) == 2
