@@ -48,6 +48,7 @@ class Behaviour:
     done: bool = True  # whether the stream ends with [DONE]
     newline: str = "\n"
     error_event: bool = False
+    padding: int = 0  # characters added to each token of a stream
 
 
 @dataclass
@@ -183,7 +184,8 @@ class FakeEngine:
                 await asyncio.sleep(0.02)
                 writer.transport.abort()
                 raise ConnectionAbortedError
-            choice = {"index": 0, "delta": {"content": f" t{i}"}} if chat else {"index": 0, "text": f" t{i}"}
+            text = f" t{i}" + "." * b.padding
+            choice = {"index": 0, "delta": {"content": text}} if chat else {"index": 0, "text": text}
             event: dict[str, Any] = {"id": "x", "choices": [choice]}
             if b.usage == "every":
                 event["usage"] = {**usage, "completion_tokens": i + 1}

@@ -169,3 +169,36 @@ def test_buffers_are_capped() -> None:
         assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 512 * 1024
 
     talk(script)
+
+
+def test_an_offer_of_http2_is_ignored_and_the_body_read() -> None:
+    """Java's HttpClient sends it with every request to a plain port."""
+    offer = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2-settings": "AAMAAABkAAQAAP"}
+    bodies: list[bytes] = []
+
+    async def script(clock: Clock, peer: Peer) -> None:
+        serve = clock.serve
+
+        def noting(client: Client, request: Request) -> None:
+            bodies.append(request.body)
+            serve(client, request)
+
+        clock.serve = noting  # type: ignore[method-assign]
+        await peer.send(raw_request("POST", "/v1/completions", b"{1}", **offer))
+        await peer.send(raw_request("POST", "/v1/completions", b"{2}", **offer))
+        assert [await peer.status(), await peer.status()] == [200, 200]
+
+    talk(script)
+    assert bodies == [b"{1}", b"{2}"]
+
+
+def test_no_connection_is_taken_beyond_the_limit() -> None:
+    async def script(clock: Clock, peer: Peer) -> None:
+        clock.full = True
+        reader, writer = await asyncio.open_connection(*peer.writer.get_extra_info("peername"))
+        assert await Peer(clock, reader, writer).closed()
+        await peer.send(WHOLE)
+        assert await peer.status() == 200, "those there are served"
+        writer.close()
+
+    talk(script)

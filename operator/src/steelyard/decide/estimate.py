@@ -12,6 +12,7 @@ from itertools import combinations
 ENOUGH_SAMPLES = 20
 THETA_SECONDS = 0.1  # outstanding prefill work of one replica, shared by all gateways
 _FORGET = 0.995  # weight of older samples: half after about 140
+_REFIT_EVERY = 16  # samples, once there are plenty: solving for each would cost more than serving the request
 _SCALE = 1000.0  # tokens are fitted in thousands, for conditioning
 _PRIOR_WEIGHT = 0.05  # pull of the prior at first, in samples at each of its anchor points
 _PRIOR_FADES = 0.9  # per sample: it must not hold back a fit that has seen the truth
@@ -70,6 +71,8 @@ class PrefillTime:
         self._sums = [value * _FORGET for value in self._sums]
         _add(self._sums, tokens / _SCALE, seconds, 1.0)
         self.samples += 1
+        if self.samples > 2 * ENOUGH_SAMPLES and self.samples % _REFIT_EVERY:
+            return
         pull = max(_PRIOR_FADES**self.samples, _PRIOR_LEAST)
         sums = [value + pull * prior for value, prior in zip(self._sums, self._prior_sums, strict=True)]
         self._fit = _non_negative_fit(sums[:5], sums[5:]) or self._fit

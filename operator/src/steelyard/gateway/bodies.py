@@ -50,6 +50,10 @@ class ClientBody(msgspec.Struct, frozen=True):
     wants_running_usage: bool
     choices: int  # answers asked for, at least 1
 
+    def without_content(self) -> "ClientBody":
+        """Return what is still of use once the answer has begun."""
+        return msgspec.structs.replace(self, fields={}, prompt=b"")
+
     @property
     def prompt_token_ids(self) -> int | None:
         """How many token ids the prompt is, if it is a plain list of ids; None for text."""

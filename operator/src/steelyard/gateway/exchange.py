@@ -70,6 +70,7 @@ class Exchange:
         "_retried",
         "_retry_after",
         "_router",
+        "_sign_at",
         "_size",
         "_status",
         "_stream_started",
@@ -128,7 +129,8 @@ class Exchange:
         self._retry_after: bytes | None = None
         self._retried: set[Leg] = set()
         self._stream_started = False
-        self._progress = self.arrived
+        self._progress = self.arrived  # the last sign of the engine
+        self._sign_at = self.arrived  # the last sign to the client, before the first token
 
     # --- what the router asks for
 
@@ -170,8 +172,8 @@ class Exchange:
             self.answer_failed(
                 f"engine {self.backend.pod.name} sent nothing for {stall_timeout:g} s", unreachable=False
             )
-        elif self.body.stream and now - self._progress > SIGN_OF_LIFE_SECONDS and self.leg is not Leg.ANSWER:
-            self._progress = now
+        elif self.body.stream and self.first_at is None and now - self._sign_at > SIGN_OF_LIFE_SECONDS:
+            self._sign_at = now
             self._start_stream(EVENT_STREAM)
             self.client.send(KEEP_ALIVE_COMMENT)
 
@@ -218,6 +220,7 @@ class Exchange:
         self.last_at = self._progress
         if self.first_at is None:
             self.first_at = self._progress
+            self.body = self.body.without_content()  # no second try from here on: a long stream need not hold it
             self._router.first_byte(self)
         self._start_stream(self._content_type)
         self.client.send(out)

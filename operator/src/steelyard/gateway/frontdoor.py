@@ -119,7 +119,7 @@ class FrontDoor:
         metrics.arrived += 1
         refused = error.status in (429, 503)
         outcome, met = (Outcome.REFUSED, Met.FALSE) if refused else (Outcome.INVALID, Met.NONE)
-        metrics.requests[outcome, met, met, length_class(0)] += 1
+        metrics.judged(outcome, met, met, length_class(0))
 
     def _models(self) -> bytes:
         settings = self._settings

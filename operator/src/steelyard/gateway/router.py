@@ -340,7 +340,7 @@ class Router:
         ttft = None if first is None else first - exchange.arrived
         tpot = None if first is None else mean_seconds_per_token(min(first, last), last, tokens)
         ttft_met, tpot_met = judge(outcome, Timing(ttft, tpot, tokens), self.settings.judged_by)
-        metrics.requests[outcome, ttft_met, tpot_met, length_class(exchange.prompt_tokens)] += 1
+        metrics.judged(outcome, ttft_met, tpot_met, length_class(exchange.prompt_tokens))
         if outcome is Outcome.COMPLETED:
             metrics.prompt_tokens += round(exchange.prompt_tokens)
         metrics.answer_tokens += exchange.answer_tokens * exchange.body.choices

@@ -32,6 +32,9 @@ IDLE_SECONDS = 75.0  # of an unused connection
 LINGER_SECONDS = 2.0  # of reading on after a refusal
 
 _SAFE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+# Some clients (Java's, by default) offer HTTP/2 with every request. A server may ignore that; the parser would take the
+# body for the other protocol's bytes instead.
+_OFFER = re.compile(rb"(?<=\r\n)upgrade:[ \t]*h2c[ \t]*\r\n", re.IGNORECASE)
 _TRACE = (b"traceparent", b"tracestate")
 
 
@@ -185,6 +188,8 @@ class Client(asyncio.Protocol):
         """Feed one read through the parser, then serve what it held."""
         if self._lingering or self._refused is not None:
             return
+        if self._rx is None and b"h2c" in data:
+            data = _OFFER.sub(b"", data)
         in_head = self._rx is not None and not self._head_done
         try:
             self._parser.feed_data(data)

@@ -106,7 +106,8 @@ class Backend:
 
     def __init__(self, pod: Pod, loop: asyncio.AbstractEventLoop) -> None:
         self.pod = pod
-        self.host = f"{pod.address}:{pod.port}".encode()
+        address = f"[{pod.address}]" if ":" in pod.address else pod.address
+        self.host = f"{address}:{pod.port}".encode()
         self.calls = 0
         self.dispatched = 0
         self._loop = loop
@@ -190,6 +191,7 @@ class Upstream(asyncio.Protocol):
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._call: Call | None = None
+        self._parser = httptools.HttpResponseParser(self)  # serves one answer after the other
         self._paused = False
         self.idle_since = 0.0
 
@@ -211,7 +213,6 @@ class Upstream(asyncio.Protocol):
         self._content_type = b""
         self._retry_after: bytes | None = None
         self._parts: list[bytes] = []
-        self._parser = httptools.HttpResponseParser(self)
         self._transport.write(call.request)
 
     def pause(self, paused: bool) -> None:
@@ -263,6 +264,7 @@ class Upstream(asyncio.Protocol):
                 call.broken(f"engine {self._backend.pod.name} answered with a head of more than {MAX_HEAD} bytes")
             return
         if not head_was_done:
+            call.request = b""  # it cannot be sent again any more
             call.caller.answer_head(self._parser.get_status_code(), self._content_type, self._retry_after)
         if self._parts and not call.over:
             parts, self._parts = self._parts, []
