@@ -14,7 +14,7 @@ from e2e.images import wheels
 from e2e.images.components import LLAMA_ARGUMENTS, Component, requirements
 
 DEBIAN = "bookworm"
-BASE_PACKAGES = ("ca-certificates", "libgomp1", "python3", "python3-venv")
+BASE_PACKAGES = ("ca-certificates", "libgomp1", "python3", "python3-venv", "tini")
 _LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*")
 
 
