@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from gateway_fakes import Behaviour, Connection, FakeEngine, Seen, completion, gateway, pod, raw_request, wait_until
 
-CLIENTS, REQUESTS = 8, 20
+CLIENTS, REQUESTS = 8, 12
 
 
 def misbehave(dice: random.Random) -> Behaviour:

@@ -291,7 +291,7 @@ def test_a_client_that_leaves_the_queue_is_never_sent_anywhere(four: Four) -> No
 
 
 def test_a_slow_client_makes_its_engine_wait() -> None:
-    engine = FakeEngine(Behaviour(tokens=3000, padding=8000))
+    engine = FakeEngine(Behaviour(tokens=1500, padding=8000))
     with gateway([pod(engine, "aggregated")], {"topology": "Aggregated"}) as process:
         connection = Connection(process.port)
         connection.send(raw_request("POST", "/v1/completions", completion(stream=True)))
@@ -302,9 +302,9 @@ def test_a_slow_client_makes_its_engine_wait() -> None:
 
         before = resident()
         threading.Event().wait(1.0)
-        assert not engine.calls()[0].finished, "24 MB of answer do not fit into the buffers on the way"
+        assert not engine.calls()[0].finished, "12 MB of answer do not fit into the buffers on the way"
         assert resident() - before < 8
-        assert connection.answer_body().count(b"data: ") == 3001
+        assert connection.answer_body().count(b"data: ") == 1501
         connection.close()
 
 
