@@ -18,6 +18,9 @@ from rich.console import Console
 from e2e import tools
 from e2e.cache import REPOSITORY
 from e2e.cluster import Cluster, create
+from e2e.cluster import build as programs
+from e2e.cluster.choose import Backend, choose, look
+from e2e.errors import ToolError
 from e2e.images.build import build_archives
 
 SYSTEM_NAMESPACE = "steelyard-system"
@@ -26,7 +29,7 @@ EXAMPLES = REPOSITORY / "docs" / "examples"
 _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
 
 
-class PlatformError(Exception):
+class PlatformError(ToolError):
     """A step on the cluster failed or took too long; the message says what was seen last."""
 
 
@@ -160,12 +163,18 @@ def bring_up(
     nodes: int = 1,
 ) -> Platform:
     """A cluster with Steelyard on it; images are built while the cluster's programs are."""
+    wanted = Backend(backend)
+    local = (
+        choose(wanted, look(wanted)).backend is Backend.LOCAL
+    )  # raises before anything is built where no cluster can run
     with ThreadPoolExecutor(1) as pool:
         building = pool.submit(build_archives, say=say)
-        cluster = create(name=name, backend=backend, nodes=nodes, console=console, confirm=confirm)
+        if local:
+            programs.ensure(console)
         archives = building.result()
-    say("loading images")
-    cluster.load(list(archives.values()))
+    cluster = create(
+        name=name, backend=backend, nodes=nodes, archives=list(archives.values()), console=console, confirm=confirm
+    )
     platform = Platform(cluster)
     say("installing the charts steelyard-crds and steelyard")
     platform.install({component_of(reference): reference for reference in archives})

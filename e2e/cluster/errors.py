@@ -1,5 +1,7 @@
-"""The one error of this package: something that its user can understand and act on."""
+"""The one error of this package."""
+
+from e2e.errors import ToolError
 
 
-class ClusterError(Exception):
+class ClusterError(ToolError):
     """A failure told in whole sentences, remedy included; the command line prints it without a traceback."""

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from e2e.cache import REPOSITORY
 from e2e.cluster import remove
 from e2e.demo import run as steps
 from e2e.platform import bring_up
@@ -43,7 +44,7 @@ def run(backend: Annotated[str, typer.Option(help="auto | context | kind | local
     console.print()
     console.print(table)
     console.print(
-        f"\nWritten to {steps.RESULT.relative_to(steps.REPOSITORY)}. Talk to it (`make clean-demo` takes it down):\n"
+        f"\nWritten to {steps.RESULT.relative_to(REPOSITORY)}. Talk to it (`make clean-demo` takes it down):\n"
     )
     for line in steps.how_to_talk(platform):
         console.print(f"  {line}", soft_wrap=True, markup=False)

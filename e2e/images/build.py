@@ -11,26 +11,27 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from e2e import packages
 from e2e.cache import REPOSITORY, cache_root, cached, locked
+from e2e.errors import ToolError
 from e2e.images import context
 from e2e.images.components import COMPONENTS, Component, tag
+
+BUILDAH: packages.Needed = {"buildah": "buildah", "mmdebstrap": "mmdebstrap", "runc": "runc"}
 
 Say = Callable[[str], None]
 
 
-class ImageError(Exception):
+class ImageError(ToolError):
     """An image could not be built; the message ends with what the builder printed last."""
 
 
 def choose_builder() -> str:
-    """`docker` when its daemon answers, else `buildah`; raises ImageError when there is neither."""
-    if shutil.which("docker") and subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0:
-        return "docker"
-    if shutil.which("buildah"):
-        return "buildah"
-    raise ImageError(
-        "no image builder: start Docker, or install buildah and mmdebstrap (apt-get install buildah mmdebstrap)"
+    """`docker` when its daemon answers, else `buildah`."""
+    answers = (
+        shutil.which("docker") and subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
     )
+    return "docker" if answers else "buildah"
 
 
 def build_archives(
@@ -45,6 +46,8 @@ def build_archives(
     def one(component: Component) -> Path:
         return _archive(component, references[component.name], builder, say)
 
+    if builder == "buildah":
+        packages.install(BUILDAH, "Building images without Docker", say)
     if builder == "buildah" and any(not _is_built(references[c.name]) for c in wanted):
         _ensure_base(say)
     with ThreadPoolExecutor(2) as pool:

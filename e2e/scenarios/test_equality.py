@@ -47,7 +47,8 @@ def ask(served: Served, path: str, body: dict[str, Any], stream: bool) -> tuple[
             choice["finish_reason"],
             answer["usage"],
         )
-    text, reason, usage = "", "", {}
+    text, reason = "", ""
+    usage: dict[str, int] = {}
     body |= {"stream": True, "stream_options": {"include_usage": True}}
     with httpx.stream("POST", f"{served.url}/v1/{path}", json=body, timeout=120) as reply:
         for event in events(reply):

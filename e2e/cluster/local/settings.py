@@ -3,10 +3,30 @@
 from pathlib import Path
 from typing import Any
 
+from e2e import packages
 from e2e.cluster.local.layout import DNS_SERVICE_IP, POD_NETWORK, Layout, Node
 
 PAUSE_IMAGE = "steelyard/pause:1"
 SOCKET = "/run/containerd/containerd.sock"
+
+NEEDED: packages.Needed = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "/usr/lib/cni/bridge": "containernetworking-plugins",
+    "iptables": "iptables",
+    "nft": "nftables",
+    "ipset": "ipset",
+    "conntrack": "conntrack",
+    "ip": "iproute2",
+    "sysctl": "procps",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "mount": "mount",
+    "gcc": "gcc",
+    "/usr/include/stdlib.h": "libc6-dev",
+}
+PURPOSE = "The local cluster"
 
 
 def containerd(networks: Path) -> str:

@@ -10,9 +10,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from e2e.cluster import build, packages
+from e2e import packages
+from e2e.cluster import build
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.local import controlplane, dns, images, kernel, leftovers, machine, node, processes
+from e2e.cluster.local import controlplane, dns, images, kernel, leftovers, machine, node, processes, settings
 from e2e.cluster.local.cluster import READY_SECONDS, LocalCluster
 from e2e.cluster.local.layout import CONTROL_PLANE, CONTROL_PLANE_IP, MAX_NODES, Node
 from e2e.cluster.local.lock import exclusive
@@ -33,7 +34,7 @@ def bring_up(name: str, console: Console, nodes: int, accelerators: int, archive
         raise ClusterError(f"--nodes {nodes} is not between 1 and {MAX_NODES}.")
     cluster = LocalCluster(name)
     say = _stopwatch(console)
-    packages.install(say)
+    packages.install(settings.NEEDED, settings.PURPOSE, say)
     kernel.require()
     files = build.ensure(console)
     pause = images.pause() / "pause"
