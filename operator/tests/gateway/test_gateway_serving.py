@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from gateway_fakes import (
     Connection,
     FakeEngine,
     GatewayProcess,
+    Seen,
     complete,
     completion,
     gateway,
@@ -221,3 +223,23 @@ def test_aggregated_is_one_call_with_the_clients_own_body() -> None:
         assert streamed == {"model": MODEL, "prompt": "hello", "max_tokens": 4, "stream": True}
         assert process.metric("steelyard_gateway_requests_total", outcome="completed", ttft_met="true") == 2
         assert process.metric("steelyard_gateway_engines", role="aggregated") == 1
+
+
+def test_one_prefill_at_a_time_until_its_cost_is_known_and_then_a_tenth_of_a_second_of_them() -> None:
+    """Late binding: theta is 0 for the first 20 samples, then 100 ms of work; a prefill here takes about 20 ms."""
+    prefill, decode = FakeEngine(), FakeEngine()
+    running, most = [0], [0]
+
+    def behave(engine: FakeEngine, seen: Seen) -> Behaviour:
+        running[0] = sum(not s.finished for s in engine.calls())
+        most[0] = max(most[0], running[0])
+        return Behaviour(delay=0.02)
+
+    prefill.behave = behave
+    with gateway([pod(prefill, "prefill"), pod(decode, "decode")]) as process, ThreadPoolExecutor(12) as pool:
+        assert {a.status for a in pool.map(lambda i: complete(process.port, prompt=str(i)), range(12))} == {200}
+        assert most[0] == 1
+        for i in range(20):
+            complete(process.port, prompt=str(i))
+        assert {a.status for a in pool.map(lambda i: complete(process.port, prompt=str(i)), range(36))} == {200}
+        assert 2 <= most[0] <= 8

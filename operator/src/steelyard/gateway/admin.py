@@ -3,6 +3,7 @@ scrapes are answered however full the service is."""
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 import httptools
 import msgspec
@@ -59,7 +60,7 @@ class AdminConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection."""
-        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         """Answer every request that became complete."""

@@ -294,8 +294,8 @@ class Router:
         """Queue for decode where some pod is ready: its own kv-group if possible, else another without its KV."""
         ready = [group for group, queue in self._decode.items() if queue.any_ready()]
         if ready and exchange.kv_group not in ready:
+            self.metrics.recomputed += exchange.kv_transfer_params is not None
             exchange.kv_group, exchange.kv_transfer_params = ready[0], None
-            self.metrics.recomputed += 1
         queue = self._decode_queue(exchange.kv_group)
         queue.push(Sequence(exchange.key, exchange.tokens, exchange.arrived))
 

@@ -9,7 +9,7 @@ import asyncio
 import re
 import socket
 from collections import deque
-from typing import Protocol
+from typing import Protocol, cast
 
 import httptools
 
@@ -132,7 +132,7 @@ class Client(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a connection; cap its buffers, so that a stalled client stalls its engine and fills no memory."""
-        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self._transport = cast(asyncio.Transport, transport)
         if self._service.full:
             self._transport.abort()
             return

@@ -8,7 +8,7 @@ on a fresh one, unseen by the caller.
 
 import asyncio
 import socket
-from typing import Protocol
+from typing import Protocol, cast
 
 import httptools
 
@@ -197,7 +197,7 @@ class Upstream(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Cap the kernel's buffers: a stalled client must stall its engine, not fill memory here."""
-        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self._transport = cast(asyncio.Transport, transport)
         raw = transport.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER)
 
