@@ -62,16 +62,17 @@ class Life:
         return int(pod["terminationGracePeriodSeconds"])
 
     def ours(self) -> dict[str, Any]:
-        """What the operator's field managers last wrote, with the time, of every child."""
-        found = self.platform.kubectl(
+        """What shows a write of the operator's: the times of its field managers, and versions where nobody else writes."""
+        text = self.platform.kubectl(
             "get", KINDS, "-n", self.namespace, "-l", SELECTOR, "-o", "json", "--show-managed-fields"
         )
-        return {
-            f"{body['kind']}/{body['metadata']['name']}/{entry['manager']}": entry["time"]
-            for body in json.loads(found)["items"]
-            for entry in body["metadata"]["managedFields"]
-            if entry["manager"].startswith("steelyard")
-        }
+        found: dict[str, Any] = {}
+        for body in json.loads(text)["items"]:
+            meta = body["metadata"]
+            place = f"{body['kind']}/{meta['name']}"
+            times = {e["manager"]: e.get("time") for e in meta["managedFields"] if e["manager"].startswith("steelyard")}
+            found[place] = (times, meta["generation"]) if "status" in body else (times, meta["resourceVersion"])
+        return found
 
     def wait(self, what: str, holds: Callable[[], bool], seconds: float = 60) -> None:
         self.platform.wait_for(what, holds, seconds)

@@ -14,7 +14,7 @@
 - apiGroups: ["serving.steelyard.dev"]
   resources: ["inferenceservices/finalizers"]
   verbs: [update]
-# count replicas by role and see why one does not start
+# count replicas by role, see why one does not start; get, since gateways are given it
 - apiGroups: [""]
   resources: ["pods"]
   verbs: [get, list, watch]

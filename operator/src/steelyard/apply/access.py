@@ -1,7 +1,7 @@
-"""What the operator may do, and why: the table that the chart's RBAC is compared with, verb by verb.
+"""What the operator may do, and why: the table that the chart's RBAC is made of, verb by verb.
 
-`cluster` marks rights that cannot be given in one namespace. In namespaced mode the others become Roles in the watched
-namespaces; the cluster-wide ones shrink to those marked `always`.
+Rights of scope `watched` are given for the whole cluster, or, in namespaced mode, by Roles in the watched namespaces.
+`own` is the operator's own namespace. `cluster` is needed for the whole cluster in both modes.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ ACCESS: tuple[Access, ...] = (
         GROUP, "inferenceservices/finalizers", ("update",), "children block their owner's deletion (OwnerReferences)"
     ),
     Access(GROUP, "accelerators", LOOK, "the hardware that services name", scope="cluster"),
-    Access("", "pods", LOOK, "count replicas by role and see why one does not start"),
+    Access("", "pods", LOOK, "count replicas by role, see why one does not start; get, since gateways are given it"),
     Access("", "serviceaccounts", CHILD, "the gateway's identity"),
     Access("rbac.authorization.k8s.io", "roles", CHILD, "the gateway's right to see pods of its namespace"),
     Access("rbac.authorization.k8s.io", "rolebindings", CHILD, "gives that right to the gateway's account"),

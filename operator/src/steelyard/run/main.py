@@ -70,7 +70,7 @@ async def operate(settings: Settings, port: int) -> None:
     worker = Worker(work, lambda: health.leading, settings.workers)
     await _wait_for_kinds(api, settings, health)
     registry = kopf.OperatorRegistry()
-    watching.register(registry, worker, health, clusterwide=not settings.watch_namespaces)
+    watching.register(registry, worker, health)
     tasks = [
         asyncio.create_task(worker.serve(), name="work queue"),
         asyncio.create_task(_beat(health, worker), name="heartbeat"),

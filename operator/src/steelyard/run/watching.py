@@ -37,8 +37,8 @@ def settings() -> kopf.OperatorSettings:
     return found
 
 
-def register(registry: kopf.OperatorRegistry, worker: Worker, health: Health, clusterwide: bool) -> None:
-    """Add the handlers. Accelerators are watched only where the operator may list them for the whole cluster."""
+def register(registry: kopf.OperatorRegistry, worker: Worker, health: Health) -> None:
+    """Add the handlers."""
     services = _Services(worker.ask, worker.forget, health)
 
     @kopf.on.login(registry=registry)
@@ -49,11 +49,9 @@ def register(registry: kopf.OperatorRegistry, worker: Worker, health: Health, cl
     async def service(event: Any, **_: Any) -> None:
         services.service(event["type"], dict(event["object"]))
 
-    if clusterwide:
-
-        @kopf.on.event(*_selector(ACCELERATOR), registry=registry, id="accelerator")
-        async def accelerator(**_: Any) -> None:
-            services.all()
+    @kopf.on.event(*_selector(ACCELERATOR), registry=registry, id="accelerator")
+    async def accelerator(**_: Any) -> None:
+        services.all()
 
     async def child(event: Any, **_: Any) -> None:
         services.child(dict(event["object"]))
