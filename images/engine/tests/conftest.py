@@ -34,6 +34,7 @@ class Running:
 
     process: subprocess.Popen[bytes]
     port: int
+    kv_port: int
     log: Path
 
     @property
@@ -108,7 +109,7 @@ def start_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
         log = folder / "log"
         with log.open("wb") as file:
             process = subprocess.Popen(command, stderr=file)
-        engine = Running(process, port, log)
+        engine = Running(process, port, kv_port, log)
         started.append(engine)
         if wait:
             wait_until(lambda: engine.ready() or process.poll() is not None)

@@ -68,7 +68,7 @@ def test_refused(kind: Kind, body: dict[str, object], status: int, field: str, t
     assert text in error.message
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b'{"prompt": 1e999999}'])
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b'{"prompt": 1e999999}', b"[" * 10**6, b'"\\ud800"'])
 def test_a_body_that_is_no_object_is_refused(data: bytes):
     with pytest.raises(ApiError) as caught:
         read_call("completion", data, "sim", CONTEXT, BACKEND)

@@ -135,7 +135,7 @@ def read_call(kind: Kind, data: bytes, served_name: str, context_length: int, ba
 def _read_object(data: bytes) -> Mapping[str, Any]:
     try:
         fields = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ApiError(400, f"The body is not JSON: {error}.", None, "invalid_json") from error
     if not isinstance(fields, dict):
         raise ApiError(400, "The body must be a JSON object.", None, "invalid_json")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 _TYPES = {400: "invalid_request_error", 404: "invalid_request_error", 413: "invalid_request_error"}
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class ApiError(Exception):
     """A request that is not served: HTTP status, message with remedy, the field at fault, a code for programs."""
 

@@ -75,7 +75,7 @@ async def _drain(server: Server, timeout_seconds: float) -> None:
     server.draining = True
     log.info("draining")
     end = time.monotonic() + timeout_seconds
-    while (not server.engine.idle and time.monotonic() < end) or server.engine.held:  # noqa: ASYNC110 (two threads' states)
+    while (not server.idle and time.monotonic() < end) or server.engine.held:  # noqa: ASYNC110 (two threads' states)
         await asyncio.sleep(_POLL_SECONDS)
     log.info("drained", extra={"idle": server.idle})
 

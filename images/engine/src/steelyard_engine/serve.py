@@ -25,6 +25,7 @@ from .handoff import HandoffFailed, Pulled, TransferParams, new_capability, pull
 log = logging.getLogger(__name__)
 
 BODY_LIMIT = 4 * 1024 * 1024  # bytes of a request
+_LONG_BODY = 32 * 1024  # bytes from which on tokenizing would hold up the streams of others
 _SLICE = 1024 * 1024  # bytes of state written at once
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -43,12 +44,13 @@ class Server:
     draining: bool = False
     id: str = field(default_factory=new_capability)
     started: int = field(default_factory=lambda: int(time.time()))
+    _answering: int = 0
     _releases: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def idle(self) -> bool:
-        """Say whether nothing is served and no state waits to be fetched."""
-        return self.engine.idle and not self.engine.held and not self._releases
+        """Say whether every answer is written to its end and every state pulled is released."""
+        return self.engine.idle and not self._answering and not self._releases
 
     def api(self) -> web.Application:
         """Return the application of the API port."""
@@ -73,10 +75,17 @@ class Server:
         return app
 
     async def _completion(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, "completion")
+        return await self._count(request, "completion")
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, "chat")
+        return await self._count(request, "chat")
+
+    async def _count(self, request: web.Request, kind: Kind) -> web.StreamResponse:
+        self._answering += 1
+        try:
+            return await self._answer(request, kind)
+        finally:
+            self._answering -= 1
 
     async def _answer(self, request: web.Request, kind: Kind) -> web.StreamResponse:
         arrival = time.monotonic()
@@ -84,7 +93,8 @@ class Server:
         if self.draining or not self.engine.ready:
             state = "is shutting down" if self.draining else "is not ready"
             raise ApiError(503, f"This engine {state}; send the request to another one.", None, "unavailable")
-        call = read_call(kind, data, self.engine.options.served_name, self.context_length, self.engine.backend)
+        inputs = (kind, data, self.engine.options.served_name, self.context_length, self.engine.backend)
+        call = await asyncio.to_thread(read_call, *inputs) if len(data) > _LONG_BODY else read_call(*inputs)
         restored = await self._pull(call) if call.transfer.do_remote_prefill else None
         deltas = self.engine.generate(
             Request(
