@@ -147,6 +147,21 @@ def test_signs_of_life_do_not_hide_a_stalled_engine() -> None:
     assert (s.router.retried, s.router.set_aside) == (1, 1)
 
 
+@pytest.mark.parametrize("aggregated", [False, True])
+def test_a_long_prompt_on_a_slow_engine_is_no_stall_but_a_pause_after_its_first_token_is(aggregated: bool) -> None:
+    s = Set()
+    (s.exchange.send_answer if aggregated else s.exchange.send_prefill)(s.backend)  # type: ignore[arg-type]
+    s.exchange.expected = 100.0
+    s.wait(150)
+    assert not s.backend.calls[0].cancelled
+    if aggregated:
+        s.stream(TOKEN)
+        s.wait(61)
+    else:
+        s.wait(11)
+    assert s.backend.calls[0].cancelled
+
+
 def test_after_signs_of_life_a_failure_is_an_event_and_a_second_try_still_possible() -> None:
     s = Set()
     s.exchange.send_answer(s.backend)  # type: ignore[arg-type]

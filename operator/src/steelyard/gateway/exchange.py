@@ -80,6 +80,7 @@ class Exchange:
         "blocks",
         "body",
         "client",
+        "expected",
         "first_at",
         "joined",
         "key",
@@ -113,6 +114,7 @@ class Exchange:
         self.aggregated = False
         self.tokens = 0.0  # of the prompt that must be computed: an estimate, then what prefill reported
         self.prompt_counted: int | None = None  # all tokens of the prompt, as prefill's usage says
+        self.expected = 0.0  # seconds beyond the stall time-out that the prompt may take: a long one on a slow engine
         self.blocks: list[int] = []
         self.usage: Usage | None = None  # of the answer
         self.arrived = self.joined = router.now()  # joined: the queue it waits in, or last waited in
@@ -167,11 +169,10 @@ class Exchange:
             return
         # A whole answer gives no sign of progress until it is complete: only the request's own time bounds it.
         watched = self.leg is Leg.PREFILL or (self.leg is Leg.ANSWER and self.body.stream)
-        if watched and now - max(self._progress, self.sent_at) > stall_timeout and self.backend is not None:
+        patience = stall_timeout + (self.expected if self.first_at is None else 0.0)
+        if watched and now - max(self._progress, self.sent_at) > patience and self.backend is not None:
             self._cancel()
-            self.answer_failed(
-                f"engine {self.backend.pod.name} sent nothing for {stall_timeout:g} s", unreachable=False
-            )
+            self.answer_failed(f"engine {self.backend.pod.name} sent nothing for {patience:g} s", unreachable=False)
         elif self.body.stream and self.first_at is None and now - self._sign_at > SIGN_OF_LIFE_SECONDS:
             self._sign_at = now
             self._start_stream(EVENT_STREAM)

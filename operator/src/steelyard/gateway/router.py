@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 NO_POD_GRACE_SECONDS = 2.0  # how long requests wait for a role's first ready pod before they are refused
 SHED_FACTOR = 10.0  # late work per replica, in TTFT objectives, beyond which shedding (if on) refuses newcomers
+PATIENCE = 4.0  # times the estimated prefill, on top of the stall time-out, before an engine counts as stalled
 CONVERTING_SHARE = 0.1  # share of its decode slots that a pod turned to prefill may still have running
 
 
@@ -265,6 +266,7 @@ class Router:
             exchange.send_answer(backend)
             return
         self.metrics.queue["prefill"].observe(now - exchange.joined)
+        exchange.expected = PATIENCE * self._prefill_time.seconds(exchange.tokens)
         self._prefixes.note(exchange.blocks, identity)
         if self._prefill.alone(exchange.key):
             self._alone.add(exchange.key)
