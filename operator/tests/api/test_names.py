@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from steelyard.api import names
 
@@ -30,6 +30,7 @@ def test_golden_names_never_change(name: str, golden: str) -> None:
     assert name == golden
 
 
+@settings(deadline=None)
 @given(owners, st.sampled_from(names.SUFFIXES))
 def test_child_is_a_dns_label(owner: str, suffix: str) -> None:
     child = names.child(owner, suffix)
@@ -38,6 +39,7 @@ def test_child_is_a_dns_label(owner: str, suffix: str) -> None:
     assert child.endswith(f"-{suffix}")
 
 
+@settings(deadline=None)
 @given(owners, owners, st.sampled_from(names.SUFFIXES))
 def test_different_owners_have_different_children(one: str, other: str, suffix: str) -> None:
     assert (names.child(one, suffix) == names.child(other, suffix)) == (one == other)
@@ -47,6 +49,7 @@ def test_long_owners_that_begin_alike_differ() -> None:
     assert names.child("a" * 62 + "b", "decode") != names.child("a" * 62 + "c", "decode")
 
 
+@settings(deadline=None)
 @given(st.text(min_size=1, max_size=300))
 def test_any_text_makes_a_label_value(text: str) -> None:
     value = names.label_value(text)

@@ -53,7 +53,12 @@ def with_defaults(value: Any, schema: Schema) -> Any:
 
 @cache
 def _validator(kind: str) -> jsonschema.Draft4Validator:
-    return jsonschema.Draft4Validator(_closed(kind_schema(kind)))
+    return jsonschema.Draft4Validator(closed_schema(kind))
+
+
+def closed_schema(kind: str) -> Schema:
+    """Give the schema of a kind with unknown fields refused, as `kubectl` asks the API server to do."""
+    return _closed(kind_schema(kind))
 
 
 def _closed(schema: Schema) -> Schema:

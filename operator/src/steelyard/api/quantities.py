@@ -31,24 +31,23 @@ _SCALES = {
     **{unit: Decimal(1000) ** power for power, unit in enumerate(("k", "M", "G", "T", "P", "E"), start=1)},
     **{unit: Decimal(1024) ** power for power, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)},
 }
+_LONGEST = 32
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _PART = re.compile(rf"({_NUMBER})(ns|us|µs|ms|s|m|h)")
 _QUANTITY = re.compile(rf"({_NUMBER})(?:([eE][+-]?[0-9]{{1,2}})|([numkMGTPE]|[KMGTPE]i)?)")
 
 
 class _Text(str):
-    """A string that was checked when it was made; a number is taken as its decimal spelling."""
+    """A string that was checked when it was made; a whole number is taken as its spelling, as the API server takes it."""
 
     pattern: ClassVar[str]
     form: ClassVar[str]
     __slots__ = ()
 
-    def __new__(cls, text: "str | int | float") -> Self:
-        if isinstance(text, bool) or not isinstance(text, str | int | float):
+    def __new__(cls, text: "str | int") -> Self:
+        spelling = str(text) if isinstance(text, int) and not isinstance(text, bool) else text
+        if not isinstance(spelling, str) or len(spelling) > _LONGEST or not re.fullmatch(cls.pattern, spelling):
             raise ValueError(f"{text!r} is not {cls.form}")
-        spelling = text if isinstance(text, str) else format(Decimal(str(text)), "f")
-        if len(spelling) > 32 or not re.fullmatch(cls.pattern, spelling):
-            raise ValueError(f"{spelling!r} is not {cls.form}")
         return super().__new__(cls, spelling)
 
     @classmethod
@@ -63,7 +62,8 @@ class _Text(str):
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "x-kubernetes-int-or-string": True,
             "pattern": f"^({cls.pattern})$",
-            "maxLength": 32,
+            "maxLength": _LONGEST,
+            "minimum": 0,
         }
 
 
@@ -71,7 +71,7 @@ class Duration(_Text):
     """A span of time: one or more of number and unit (`500ms`, `1.5s`, `1h30m`), or a bare number of seconds."""
 
     pattern = rf"({_NUMBER}(ns|us|µs|ms|s|m|h))+|{_NUMBER}"
-    form = "a duration; write a number with a unit, such as 500ms, 1.5s or 5m, or a bare number of seconds"
+    form = "a duration; write a number with a unit, such as 500ms, 1.5s or 5m, or a whole number of seconds"
     __slots__ = ()
 
     @property
