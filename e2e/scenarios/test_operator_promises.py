@@ -62,7 +62,7 @@ class Life:
         return int(pod["terminationGracePeriodSeconds"])
 
     def ours(self) -> dict[str, Any]:
-        """What shows a write of the operator's: the times of its field managers, and versions where nobody else writes."""
+        """What shows a write of the operator's: the times of its field managers, and generations or versions."""
         text = self.platform.kubectl(
             "get", KINDS, "-n", self.namespace, "-l", SELECTOR, "-o", "json", "--show-managed-fields"
         )
@@ -71,7 +71,7 @@ class Life:
             meta = body["metadata"]
             place = f"{body['kind']}/{meta['name']}"
             times = {e["manager"]: e.get("time") for e in meta["managedFields"] if e["manager"].startswith("steelyard")}
-            found[place] = (times, meta["generation"]) if "status" in body else (times, meta["resourceVersion"])
+            found[place] = (times, meta.get("generation") or meta["resourceVersion"])
         return found
 
     def wait(self, what: str, holds: Callable[[], bool], seconds: float = 60) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from memory_api import MemoryApi
@@ -21,6 +22,21 @@ def test_the_same_status_is_not_written_again() -> None:
     assert not write_status(api, api.body("InferenceService", "chat"), {"ready": "1/2"})
     assert write_status(api, api.body("InferenceService", "chat"), {"ready": "2/2"})
     assert api.body("InferenceService", "chat")["status"] == {"ready": "2/2"}
+
+
+def test_a_schema_that_drops_fields_is_told_and_counts_as_no_change(caplog: pytest.LogCaptureFixture) -> None:
+    """An outdated CRD pruned what an operator wrote, and nobody noticed (B36, B37)."""
+
+    class Outdated(MemoryApi):
+        def apply(self, resource: Any, body: Any, manager: str, subresource: str | None = None) -> Any:
+            kept = {name: value for name, value in body["status"].items() if name != "ratio"}
+            return super().apply(resource, {**body, "status": kept}, manager, subresource)
+
+    api = Outdated()
+    api.put(service_body())
+    assert write_status(api, api.body("InferenceService", "chat"), {"ready": "1/2", "ratio": "1:1"})
+    assert "does not keep status fields ratio" in caplog.text
+    assert not write_status(api, api.body("InferenceService", "chat"), {"ready": "1/2", "ratio": "1:1"})
 
 
 def test_a_service_that_went_away_needs_no_status() -> None:

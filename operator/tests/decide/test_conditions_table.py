@@ -79,6 +79,9 @@ TABLE: list[tuple[str, str, str, Snapshot, Failure | None]] = [
     ("Progressing", "True", "ReplicasDraining", world(pods=(pod("decode", terminating=True),)), None),
     ("Progressing", "False", "Unschedulable",
      world(pods=(pod("decode", ready=False, trouble=Trouble(Reason.UNSCHEDULABLE, "0/1 nodes")),)), None),
+    ("Progressing", "False", "ImageUnavailable",
+     world(pods=(pod("", ready=False, trouble=Trouble(Reason.IMAGE_UNAVAILABLE, "gateway image")),)), None),
+    ("ModelReady", "False", "WeightsLoading", world(pods=(pod(""),)), None),
     ("Progressing", "False", "PodsRefused",
      world(deployments=(deployment("decode", trouble=Trouble(Reason.PODS_REFUSED, "exceeded quota")),)), None),
     ("Available", "True", "Serving", HEALTHY, None),
@@ -89,6 +92,9 @@ TABLE: list[tuple[str, str, str, Snapshot, Failure | None]] = [
     ("Available", "False", "DecodeNotReady", world(pods=(pod("prefill"), pod("decode", terminating=True))), None),
     ("Available", "False", "AggregatedNotReady", world({"topology": "Aggregated"}, pods=()), None),
     ("Available", "True", "Serving", world(REFUSED), None),
+    ("ObjectivesMet", "Unknown", "NoObjectives", HEALTHY, None),
+    ("ObjectivesMet", "Unknown", "NotMeasured", world({"objectives": {"timeToFirstToken": "1s"}}), None),
+    ("ObjectivesMet", "Unknown", "NotAccepted", world(REFUSED), None),
     ("ScalingActive", "True", "ModeAuto", HEALTHY, None),
     ("ScalingActive", "False", "ModeOff", world({"autoscaling": {"mode": "Off"}}), None),
     ("ScalingActive", "False", "ModeRecommend", world({"autoscaling": {"mode": "Recommend"}}), None),
@@ -104,6 +110,12 @@ def test_rows(kind: str, truth: str, reason: str, snapshot: Snapshot, failure: F
     found = {verdict.type: verdict for verdict in verdicts(snapshot, plan(snapshot), failure)}[ConditionType(kind)]
     assert (found.status, found.reason) == (truth, reason), found.message
     assert found.message
+
+
+def test_the_objectives_are_shown() -> None:
+    snapshot = world({"objectives": {"timeToFirstToken": "500ms", "timePerOutputToken": "50ms", "attainment": 97.5}})
+    found = next(v for v in verdicts(snapshot, plan(snapshot), None) if v.type is ConditionType.OBJECTIVES_MET)
+    assert "TTFT 500ms, TPOT 50ms for 97.5 % of requests over 5m" in found.message
 
 
 def test_a_refusal_says_that_the_old_spec_serves_on() -> None:

@@ -60,7 +60,7 @@ class MemoryApi(Api):
         return sorted(f"{kind}/{name}" for kind, _, name in self.objects)
 
     def body(self, kind: str, name: str) -> Body:
-        return next(body for key, body in self.objects.items() if key[0] == kind and key[2] == name)
+        return copy.deepcopy(next(body for key, body in self.objects.items() if key[0] == kind and key[2] == name))
 
     def get(self, resource: Resource, namespace: str | None, name: str) -> Body:
         try:
@@ -130,6 +130,7 @@ class MemoryApi(Api):
         owned = before is not None and "managedFields" in before["metadata"]
         if before is not None and _bare(before) == _bare(body) and owned >= writes_replicas:
             return copy.deepcopy(before)
+        body = copy.deepcopy(body)
         body["metadata"]["resourceVersion"] = str(next(self._numbers))
         if writes_replicas:
             entry: Any = {"manager": manager, "fieldsV1": {"f:spec": {"f:replicas": {}}}}

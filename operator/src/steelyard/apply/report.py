@@ -20,9 +20,10 @@ NOTE_LIMIT = 1024  # the API server refuses longer notes
 
 
 def write_status(api: Api, service: Body, status: dict[str, Any]) -> bool:
-    """Write `status` if the service holds another one; gives whether anything was written.
+    """Write `status` if the service holds another one; gives whether that changed anything.
 
-    A service that was deleted meanwhile needs no status.
+    A service that was deleted meanwhile needs no status. A schema that drops fields is told (B36, B37): without that,
+    every reconcile would write again and nobody would know why.
     """
     if (service.get("status") or {}) == status:
         return False
@@ -34,10 +35,16 @@ def write_status(api: Api, service: Body, status: dict[str, Any]) -> bool:
         "status": status,
     }
     try:
-        api.apply(INFERENCE_SERVICE, body, FIELD_MANAGER, subresource="status")
+        written = api.apply(INFERENCE_SERVICE, body, FIELD_MANAGER, subresource="status")
     except Missing:
         return False
-    return True
+    if (written.get("status") or {}) != status:
+        lost = sorted(name for name in status if status[name] != (written.get("status") or {}).get(name))
+        log.error(
+            "the installed CRD does not keep status fields %s: it is another version's; upgrade chart steelyard-crds",
+            ", ".join(lost),
+        )
+    return bool(written["metadata"].get("resourceVersion") != meta.get("resourceVersion"))
 
 
 def tell(

@@ -50,6 +50,7 @@ def verdicts(snapshot: Snapshot, plan: Plan, failure: Failure | None) -> tuple[V
         model_ready(snapshot, plan),
         progressing(snapshot, plan, failure),
         available(snapshot, plan),
+        objectives_met(plan),
         scaling_active(plan),
         paused(plan),
     )
@@ -89,11 +90,11 @@ def model_ready(snapshot: Snapshot, plan: Plan) -> Verdict:
         return Verdict(kind, "Unknown", Reason.NOT_ACCEPTED, "no accepted spec yet")
     if not ENGINES[plan.service.spec.engine.name].model_schemes:
         return Verdict(kind, "True", Reason.WEIGHTS_LOADED, "this engine reads no weights")
-    states = [pod.weights for pod in snapshot.pods if not pod.terminating]
-    if Weights.LOADED in states:
+    engines = [pod for pod in snapshot.pods if pod.pool and not pod.terminating]
+    if any(pod.weights is Weights.LOADED for pod in engines):
         return Verdict(kind, "True", Reason.WEIGHTS_LOADED, f"weights of {plan.service.spec.model.uri} are in place")
-    for pod in snapshot.pods:
-        if pod.weights is Weights.FAILED and not pod.terminating:
+    for pod in engines:
+        if pod.weights is Weights.FAILED:
             message = pod.trouble.message if pod.trouble else "the container that brings the weights failed"
             return Verdict(kind, "False", Reason.WEIGHTS_UNAVAILABLE, f"spec.model.uri: {message}")
     return Verdict(kind, "False", Reason.WEIGHTS_LOADING, "no pod has the weights yet")
@@ -159,6 +160,27 @@ def available(snapshot: Snapshot, plan: Plan) -> Verdict:
         if not any(pod.role == role and pod.ready and not pod.terminating for pod in snapshot.pods):
             return Verdict(kind, "False", NOT_READY[role], f"no {role} pod is ready")
     return Verdict(kind, "True", Reason.SERVING, "the gateway and every role have a ready pod")
+
+
+def objectives_met(plan: Plan) -> Verdict:
+    """Do enough requests meet the objectives?
+
+    | state | status | reason |
+    |---|---|---|
+    | the spec cannot be read or is refused | Unknown | NotAccepted |
+    | no objective is set | Unknown | NoObjectives |
+    | attainment is not known | Unknown | NotMeasured |
+    """
+    kind = ConditionType.OBJECTIVES_MET
+    if plan.service is None or plan.refusals:
+        return Verdict(kind, "Unknown", Reason.NOT_ACCEPTED, "nothing is measured for a spec that is not accepted")
+    goals = plan.service.spec.objectives
+    named = {"TTFT": goals.time_to_first_token, "TPOT": goals.time_per_output_token}
+    wanted = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
+    if not wanted:
+        return Verdict(kind, "Unknown", Reason.NO_OBJECTIVES, "spec.objectives names no latency")
+    said = f"{wanted} for {goals.attainment:g} % of requests over {goals.window}; attainment is not known yet"
+    return Verdict(kind, "Unknown", Reason.NOT_MEASURED, said)
 
 
 def scaling_active(plan: Plan) -> Verdict:

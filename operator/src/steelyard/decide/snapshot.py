@@ -33,14 +33,14 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Pod:
-    """One engine pod."""
+    """One pod of the service: an engine, or a gateway (`pool` and `role` are empty)."""
 
     name: str
     pool: str
-    role: str  # what it does now; empty while it is between roles
+    role: str  # what it does now; empty for gateways and while an engine is between roles
     ready: bool
     terminating: bool
-    weights: Weights
+    weights: Weights  # of an engine
     trouble: Trouble | None = None
 
 

@@ -22,7 +22,7 @@ CONNECTION = re.compile(r"[0-9a-f.:\[\]]+->")  # local address and port of a fai
 
 
 def pod_of(body: Body) -> Pod:
-    """Read one engine pod."""
+    """Read one pod, of an engine or a gateway."""
     meta, status = body["metadata"], body.get("status") or {}
     marks = meta.get("labels") or {}
     conditions = {c["type"]: c for c in status.get("conditions") or []}

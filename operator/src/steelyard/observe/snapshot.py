@@ -44,7 +44,7 @@ def observe(api: Api, namespace: str, name: str) -> Observation | None:
         (body for body in api.list(CONTROLLER_REVISION, namespace, ours) if _owned_by(body, uid)),
         key=lambda body: int(body.get("revision") or 0),
     )
-    pods = api.list(POD, namespace, f"{labels.SERVICE}={name},{labels.COMPONENT}=engine")
+    pods = api.list(POD, namespace, ours)
     snapshot = Snapshot(
         service=service,
         accelerators={key: _accelerator(api, key) for key in accelerator_names(service.get("spec") or {})},

@@ -71,21 +71,25 @@ async def operate(settings: Settings, port: int) -> None:
     await _wait_for_kinds(api, settings, health)
     registry = kopf.OperatorRegistry()
     watching.register(registry, worker, health)
+    watches = kopf.operator(
+        registry=registry,
+        settings=watching.settings(),
+        standalone=True,
+        clusterwide=not settings.watch_namespaces,
+        namespaces=settings.watch_namespaces,
+        identity=me,  # type: ignore[arg-type]  # given, so that kopf does not ask for a user name the image lacks
+    )
     tasks = [
         asyncio.create_task(worker.serve(), name="work queue"),
         asyncio.create_task(_beat(health, worker), name="heartbeat"),
         asyncio.create_task(_lead(elector, health, me), name="lease"),
+        asyncio.create_task(watches, name="watches"),  # last: kopf ends, and ends what began after it, on SIGTERM
     ]
     health.watching = True
     try:
-        await kopf.operator(
-            registry=registry,
-            settings=watching.settings(),
-            standalone=True,
-            clusterwide=not settings.watch_namespaces,
-            namespaces=settings.watch_namespaces,
-            identity=me,  # type: ignore[arg-type]  # given, so that kopf does not ask for a user name the image lacks
-        )
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()  # a part that failed ends the process, which Kubernetes starts anew
     finally:
         log.info("stopping")
         for task in tasks:

@@ -47,16 +47,9 @@ def show_replicas(namespace: str, service: str, status: dict[str, object]) -> No
             if isinstance(counts, dict):
                 REPLICAS.labels(namespace, service, role, state).set(float(counts.get(state, 0)))
             else:
-                _remove(namespace, service, role, state)
+                REPLICAS.remove(namespace, service, role, state)
 
 
 def forget_service(namespace: str, service: str) -> None:
     """Drop the series of a service that is gone."""
-    for role in ROLES:
-        for state in STATES:
-            _remove(namespace, service, role, state)
-
-
-def _remove(*labels: str) -> None:
-    if any(tuple(sample.labels.values()) == labels for metric in REPLICAS.collect() for sample in metric.samples):
-        REPLICAS.remove(*labels)
+    REPLICAS.remove_by_labels({"namespace": namespace, "service": service})

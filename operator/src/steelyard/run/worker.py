@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from steelyard.observe.client import ApiError
 from steelyard.run.queue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -98,8 +99,10 @@ class Worker:
         loop = asyncio.get_running_loop()
         try:
             again = await loop.run_in_executor(self._threads, self._work, key, self._queue.failures(key))
-        except Exception:
+        except Exception as failure:
             wait = self._queue.failed(key, self._clock(), random.random())
-            log.exception("reconcile failed, next try in %.1f s", wait, extra={"service": "/".join(key)})
+            expected = isinstance(failure, ApiError)  # the cluster's answer says it all; ours needs its traceback
+            message = "reconcile failed: %s; next try in %.1f s"
+            log.warning(message, failure, wait, extra={"service": "/".join(key)}, exc_info=not expected)
         else:
             self._queue.succeeded(key, self._clock(), again)
