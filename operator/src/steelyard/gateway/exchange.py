@@ -80,6 +80,7 @@ class Exchange:
         "blocks",
         "body",
         "client",
+        "counted_at",
         "expected",
         "first_at",
         "joined",
@@ -95,7 +96,6 @@ class Exchange:
         "sent_at",
         "tokens",
         "usage",
-        "wall_arrived",
     )
 
     def __init__(
@@ -118,7 +118,7 @@ class Exchange:
         self.blocks: list[int] = []
         self.usage: Usage | None = None  # of the answer
         self.arrived = self.joined = router.now()  # joined: the queue it waits in, or last waited in
-        self.wall_arrived = 0.0
+        self.counted_at: float | None = None  # unix time of the arrival window that counts it
         self.sent_at = self.arrived  # when the current leg was dispatched
         self.prefilled_at: float | None = None
         self.first_at: float | None = None

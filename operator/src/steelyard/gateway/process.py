@@ -68,7 +68,7 @@ class Process:
             b"/metrics": metrics_page(metrics.registry()),
             b"/ready": ready_page(self._why_not_ready),
             b"/live": live_page,
-            b"/demand": demand_page(lambda: self._router.windows.complete(time.time()), WINDOW_SECONDS),
+            b"/demand": demand_page(lambda: self._router.ledger.windows.complete(time.time()), WINDOW_SECONDS),
         }
         options = self._options
         host = options.host or None

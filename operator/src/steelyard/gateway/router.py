@@ -1,8 +1,7 @@
 """Places exchanges: the queues of `decide` joined with real pods, clocks and clients.
 
 Everything runs on one loop, so an event is handled whole before the next: it changes a queue, and `pump` then carries out
-what the queues decide. The router also learns from every leg (tokens per byte, prefill and hand-off times) and judges
-every request as it ends.
+what the queues decide. What is learnt and counted on the way is the ledger's business.
 """
 
 import asyncio
@@ -12,13 +11,13 @@ import time
 from steelyard.api import labels
 from steelyard.decide.admission import DecodeQueue, Sequence
 from steelyard.decide.dispatch import Job, PrefillQueue
-from steelyard.decide.estimate import PrefillTime, Smoothed, TokenRatio, theta_seconds
-from steelyard.decide.judge import Outcome, Timing, judge, length_class, mean_seconds_per_token
-from steelyard.decide.windows import ArrivalWindows
+from steelyard.decide.estimate import theta_seconds
+from steelyard.decide.judge import Outcome
 from steelyard.gateway.affinity import PrefixTable, prompt_blocks
 from steelyard.gateway.errors import ClientError
 from steelyard.gateway.exchange import Exchange, Leg
 from steelyard.gateway.fleet import Fleet
+from steelyard.gateway.ledger import Ledger
 from steelyard.gateway.metrics import Metrics
 from steelyard.gateway.pods import Pod
 from steelyard.gateway.settings import Settings
@@ -39,18 +38,15 @@ class Router:
     def __init__(self, settings: Settings, metrics: Metrics, loop: asyncio.AbstractEventLoop) -> None:
         self.settings = settings
         self.metrics = metrics
-        self.windows = ArrivalWindows()
+        self.ledger = Ledger(settings, metrics)
         self.exchanges: dict[int, Exchange] = {}
         self._loop = loop
-        self._ratio = TokenRatio()
-        self._prefill_time = PrefillTime(settings.prior)
-        self._handoff = Smoothed(settings.handoff_seconds)
         self._prefixes = PrefixTable()
         self._alone: set[int] = set()  # exchanges whose prefill has its replica to itself: samples for the fit
         self._missing_since: dict[str, float] = {}  # role -> since when no pod of it is usable
         self._pumping = False
         self._again = False
-        self._prefill = PrefillQueue(lambda tokens: self._prefill_time.seconds(tokens))
+        self._prefill = PrefillQueue(self.ledger.prefill_seconds)
         self._decode: dict[str, DecodeQueue] = {}
         self.fleet = Fleet(loop, self.refresh)
         metrics.gauges = self._gauges
@@ -62,9 +58,8 @@ class Router:
 
     def apply(self, settings: Settings) -> None:
         """Take over settings; what is under way goes on under the new ones."""
-        if settings.prior != self._prefill_time.prior:
-            self._prefill_time = PrefillTime(settings.prior)
         self.settings = settings
+        self.ledger.apply(settings)
         queue = self._prefill
         queue.order, queue.ttft_budget = settings.order, settings.ttft_budget
         queue.slots = settings.slots_here if settings.aggregated else None
@@ -85,17 +80,15 @@ class Router:
     def admit(self, exchange: Exchange) -> None:
         """Take in a new request: estimate it, count it, queue it. Refuses (503, 429) by ending the exchange."""
         settings = self.settings
-        exchange.wall_arrived = time.time()
         exchange.aggregated = settings.aggregated
         prompt = exchange.body.prompt
-        tokens = float(exchange.body.prompt_token_ids or self._ratio.tokens(len(prompt)))
-        tokens = min(tokens, float(settings.context_length))
+        tokens = self.ledger.prompt_tokens(exchange)
         affine, held = None, 0
         if settings.affinity == "prefix":
             exchange.blocks = prompt_blocks(prompt)
             affine, held = self._prefixes.find(exchange.blocks)
-        exchange.tokens = max(1.0, tokens * (1 - held / max(1, len(prompt))))
-        self._count_arrival(exchange)
+        exchange.tokens = max(1.0, tokens * (1 - held / len(prompt)))
+        self.ledger.arrived(exchange, time.time())
         self.exchanges[exchange.key] = exchange
         now = self.now()
         for role in self._needed():
@@ -112,21 +105,9 @@ class Router:
     # --- what exchanges tell
 
     def prefilled(self, exchange: Exchange, usage: Usage | None) -> None:
-        """Prefill is done; learn from it and queue for decode."""
+        """Prefill is done; decode comes next."""
         now = self.now()
-        if usage is not None and usage.prompt_tokens:
-            uncached = max(0, usage.prompt_tokens - usage.cached_tokens)
-            exchange.prompt_counted = usage.prompt_tokens
-            if exchange.body.prompt_token_ids is None:
-                self._ratio.learn(len(exchange.body.prompt), usage.prompt_tokens)
-            if exchange.key in self._alone:
-                self._prefill_time.learn(uncached, now - exchange.sent_at)
-            self._correct_arrival(exchange, uncached)
-            context = float(usage.prompt_tokens)
-        else:
-            context = exchange.tokens
-        if exchange.kv_transfer_params is None:
-            self.metrics.handoffs_missing += 1
+        context = self.ledger.prefilled(exchange, usage, alone=exchange.key in self._alone, now=now)
         self._alone.discard(exchange.key)
         self._prefill.drop(exchange.key, now)
         exchange.joined = now
@@ -136,13 +117,9 @@ class Router:
 
     def first_byte(self, exchange: Exchange) -> None:
         """The first token is on its way to the client."""
-        now = self.now()
+        self.ledger.first_byte(exchange, alone=exchange.key in self._alone, now=self.now())
         if exchange.aggregated:
-            if exchange.key in self._alone:
-                self._prefill_time.learn(exchange.tokens, now - exchange.sent_at)
             self._prefill_over(exchange.key)
-        elif exchange.kv_transfer_params is not None:
-            self._handoff.learn(now - exchange.sent_at)
 
     def retry(self, exchange: Exchange, backend: Backend) -> None:
         """Send a failed leg elsewhere, at once if anywhere is ready."""
@@ -175,7 +152,7 @@ class Router:
         queue = self._decode.get(exchange.kv_group)
         if queue is not None:
             queue.drop(exchange.key)
-        self._judge(exchange, outcome, now)
+        self.ledger.ended(exchange, outcome, now)
         if self._converting():
             self.refresh()
         else:
@@ -231,7 +208,7 @@ class Router:
             while self._again:
                 self._again = False
                 now = self.now()
-                self._prefill.theta = theta_seconds(self._prefill_time.samples, self.settings.gateways)
+                self._prefill.theta = theta_seconds(self.ledger.samples, self.settings.gateways)
                 for dispatch in self._prefill.step(now):
                     self._carry_out(self.exchanges[dispatch.key], dispatch.replica)
                 for queue in list(self._decode.values()):
@@ -266,7 +243,7 @@ class Router:
             exchange.send_answer(backend)
             return
         self.metrics.queue["prefill"].observe(now - exchange.joined)
-        exchange.expected = PATIENCE * self._prefill_time.seconds(exchange.tokens)
+        exchange.expected = PATIENCE * self.ledger.prefill_seconds(exchange.tokens)
         self._prefixes.note(exchange.blocks, identity)
         if self._prefill.alone(exchange.key):
             self._alone.add(exchange.key)
@@ -277,7 +254,7 @@ class Router:
             return
         exchange.send_answer(backend)
         if not exchange.body.stream:  # no first byte will tell when its prefill is over
-            self._loop.call_later(self._prefill_time.seconds(exchange.tokens), self._prefill_over, exchange.key)
+            self._loop.call_later(self.ledger.prefill_seconds(exchange.tokens), self._prefill_over, exchange.key)
 
     def _prefill_over(self, key: int) -> None:
         self._alone.discard(key)
@@ -318,50 +295,6 @@ class Router:
 
     def _converting(self) -> bool:
         return any(queue.retiring() for queue in self._decode.values())
-
-    def _count_arrival(self, exchange: Exchange) -> None:
-        self.metrics.arrived += 1
-        self.metrics.uncached_tokens += exchange.tokens
-        budget = self.settings.ttft_budget
-        if budget is not None and self._prefill_time.seconds(exchange.tokens) > budget:
-            # No number of replicas lets it meet its objective: it must not ask for more of them.
-            self.metrics.hopeless_tokens += exchange.tokens
-            exchange.wall_arrived = 0.0
-            return
-        self.windows.add(exchange.wall_arrived, exchange.tokens)
-
-    def _correct_arrival(self, exchange: Exchange, uncached: int) -> None:
-        if exchange.wall_arrived:
-            self.windows.add(exchange.wall_arrived, uncached - exchange.tokens)
-        exchange.tokens = float(uncached)
-
-    def _judge(self, exchange: Exchange, outcome: Outcome, now: float) -> None:
-        metrics = self.metrics
-        first, last = self._first_token_at(exchange), exchange.last_at or now
-        tokens = exchange.answer_tokens
-        ttft = None if first is None else first - exchange.arrived
-        tpot = None if first is None else mean_seconds_per_token(min(first, last), last, tokens)
-        ttft_met, tpot_met = judge(outcome, Timing(ttft, tpot, tokens), self.settings.judged_by)
-        metrics.judged(outcome, ttft_met, tpot_met, length_class(exchange.prompt_tokens))
-        if outcome is Outcome.COMPLETED:
-            metrics.prompt_tokens += round(exchange.prompt_tokens)
-        metrics.answer_tokens += exchange.answer_tokens * exchange.body.choices
-        if outcome is not Outcome.COMPLETED:
-            return
-        metrics.e2e.observe(last - exchange.arrived)
-        if ttft is not None:
-            metrics.ttft.observe(ttft)
-        if tpot is not None:
-            metrics.tpot.observe(tpot)
-        if exchange.first_at is not None and exchange.prefilled_at is not None:
-            metrics.handoff.observe(exchange.first_at - exchange.prefilled_at)
-
-    def _first_token_at(self, exchange: Exchange) -> float | None:
-        """When the first token was there: seen in a stream, estimated for an answer in one piece."""
-        if exchange.first_at is not None or exchange.last_at is None:
-            return exchange.first_at
-        estimate = self._prefill_time.seconds(exchange.tokens) if exchange.aggregated else self._handoff.value
-        return min(exchange.sent_at + estimate, exchange.last_at)
 
     def _gauges(self) -> list[tuple[str, str, str, list[tuple[str, float]]]]:
         decode = self._decode.values()

@@ -1,0 +1,111 @@
+"""What the gateway knows from its own requests: estimates for the queues, arrivals for the operator, judgements for all.
+
+An exchange passes here as it arrives, is prefilled, begins to answer, and ends. Prompt tokens are an estimate from bytes
+until the prefill call's usage says better; the estimate's window is then corrected.
+"""
+
+from steelyard.decide.estimate import PrefillTime, Smoothed, TokenRatio
+from steelyard.decide.judge import Outcome, Timing, judge, length_class, mean_seconds_per_token
+from steelyard.decide.windows import ArrivalWindows
+from steelyard.gateway.exchange import Exchange
+from steelyard.gateway.metrics import Metrics
+from steelyard.gateway.settings import Settings
+from steelyard.gateway.usage import Usage
+
+
+class Ledger:
+    """Learnt figures and counts of one process. Times are on the loop's clock unless called wall."""
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self.windows = ArrivalWindows()
+        self._settings = settings
+        self._metrics = metrics
+        self._ratio = TokenRatio()
+        self._prefill = PrefillTime(settings.prior)
+        self._handoff = Smoothed(settings.handoff_seconds)
+
+    def apply(self, settings: Settings) -> None:
+        """Take over settings; a new prior forgets what was learnt under the old one."""
+        if settings.prior != self._settings.prior:
+            self._prefill = PrefillTime(settings.prior)
+        self._settings = settings
+
+    @property
+    def samples(self) -> int:
+        """How many prefills have been measured."""
+        return self._prefill.samples
+
+    def prefill_seconds(self, tokens: float) -> float:
+        """Estimate one prefill of so many new tokens."""
+        return self._prefill.seconds(tokens)
+
+    def prompt_tokens(self, exchange: Exchange) -> float:
+        """Estimate the tokens of a new request's prompt; exact where it came as token ids."""
+        body = exchange.body
+        tokens = float(body.prompt_token_ids or self._ratio.tokens(len(body.prompt)))
+        return min(tokens, float(self._settings.context_length))
+
+    def arrived(self, exchange: Exchange, wall: float) -> None:
+        """Count a new request whose uncached tokens have been estimated, in the window of unix time `wall`."""
+        self._metrics.arrived += 1
+        self._metrics.uncached_tokens += exchange.tokens
+        budget = self._settings.ttft_budget
+        if budget is not None and self._prefill.seconds(exchange.tokens) > budget:
+            # No number of replicas lets it meet its objective: it must not ask for more of them.
+            self._metrics.hopeless_tokens += exchange.tokens
+            return
+        exchange.counted_at = wall
+        self.windows.add(wall, exchange.tokens)
+
+    def prefilled(self, exchange: Exchange, usage: Usage | None, *, alone: bool, now: float) -> float:
+        """Learn from a prefill call; `alone` if it had its replica to itself. Return the tokens of its context."""
+        if exchange.kv_transfer_params is None:
+            self._metrics.handoffs_missing += 1
+        if usage is None or not usage.prompt_tokens:
+            return exchange.tokens
+        uncached = float(max(0, usage.prompt_tokens - usage.cached_tokens))
+        if exchange.body.prompt_token_ids is None:
+            self._ratio.learn(len(exchange.body.prompt), usage.prompt_tokens)
+        if alone:
+            self._prefill.learn(uncached, now - exchange.sent_at)
+        if exchange.counted_at is not None:
+            self.windows.add(exchange.counted_at, uncached - exchange.tokens)
+        exchange.tokens = uncached
+        exchange.prompt_counted = usage.prompt_tokens
+        return float(usage.prompt_tokens)
+
+    def first_byte(self, exchange: Exchange, *, alone: bool, now: float) -> None:
+        """Learn from the first byte of an answer: of a hand-off, or of an aggregated replica's prefill."""
+        if exchange.aggregated:
+            if alone:
+                self._prefill.learn(exchange.tokens, now - exchange.sent_at)
+        elif exchange.kv_transfer_params is not None:
+            self._handoff.learn(now - exchange.sent_at)
+
+    def ended(self, exchange: Exchange, outcome: Outcome, now: float) -> None:
+        """Judge a request that is over, and count what it was."""
+        metrics = self._metrics
+        first, last = self._first_token_at(exchange), exchange.last_at or now
+        tokens = exchange.answer_tokens
+        ttft = None if first is None else first - exchange.arrived
+        tpot = None if first is None else mean_seconds_per_token(min(first, last), last, tokens)
+        met = judge(outcome, Timing(ttft, tpot, tokens), self._settings.judged_by)
+        metrics.judged(outcome, *met, length_class(exchange.prompt_tokens))
+        metrics.answer_tokens += tokens * exchange.body.choices
+        if outcome is not Outcome.COMPLETED:
+            return
+        metrics.prompt_tokens += round(exchange.prompt_tokens)
+        metrics.e2e.observe(last - exchange.arrived)
+        if ttft is not None:
+            metrics.ttft.observe(ttft)
+        if tpot is not None:
+            metrics.tpot.observe(tpot)
+        if exchange.first_at is not None and exchange.prefilled_at is not None:
+            metrics.handoff.observe(exchange.first_at - exchange.prefilled_at)
+
+    def _first_token_at(self, exchange: Exchange) -> float | None:
+        """When the first token was there: seen in a stream, estimated for an answer in one piece."""
+        if exchange.first_at is not None or exchange.last_at is None:
+            return exchange.first_at
+        estimate = self._prefill.seconds(exchange.tokens) if exchange.aggregated else self._handoff.value
+        return min(exchange.sent_at + estimate, exchange.last_at)
