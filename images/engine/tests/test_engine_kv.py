@@ -73,7 +73,7 @@ ACTIONS = st.lists(
 
 @given(ACTIONS)
 def test_blocks_are_conserved(actions: list[tuple[str, int, int]]):
-    pool = KvPool(12 * BLOCK)
+    pool = KvPool(8 * BLOCK)
     hard: dict[int, int] = {}
     for action, owner, size in actions:
         tokens = [owner % 3] * size  # few kinds of prompt, so that many share

@@ -158,11 +158,15 @@ def test_a_refused_state_is_computed_here():
 def test_the_youngest_gives_way_when_kv_runs_out_and_comes_back():
     rig = Rig(Scheduler(limits(kv_tokens=5 * BLOCK, max_batch_tokens=100)))
     rig.add(1, BLOCK, 3 * BLOCK)
-    rig.add(2, BLOCK, 3 * BLOCK)
+    second = rig.add(2, BLOCK, 3 * BLOCK)
+    rig.add(3, BLOCK, 1)
     while rig.step() is not None:
         assert rig.scheduler.pool.used <= rig.scheduler.pool.total
-    assert rig.ended == [1, 2]
+    assert rig.ended == [1, 3, 2], "the second waits for the first, and the third does not overtake it into the batch"
     assert rig.scheduler.preemptions == 1
+    fourth = rig.add(4, [*second.prompt, 1], 1)
+    rig.step()
+    assert fourth.cached == BLOCK, "what was computed anew is found again"
 
 
 def test_held_kv_blocks_others_until_it_is_released():
@@ -180,6 +184,16 @@ def test_held_kv_blocks_others_until_it_is_released():
     while rig.step() is not None:
         pass
     assert rig.ended == [1, 2, 3]
+
+
+def test_a_dynamic_batch_that_is_due_but_has_no_kv_waits_for_an_event():
+    rig = Rig(Scheduler(limits(batching="dynamic", kv_tokens=2 * BLOCK, max_batch_tokens=100, max_wait=0.0)))
+    first = rig.add(1, BLOCK, 5)
+    rig.step()
+    rig.end(first, hold=True)
+    rig.add(2, 2 * BLOCK, 0)
+    assert rig.step() is None
+    assert rig.scheduler.wake_at(rig.now) is None
 
 
 def test_what_can_never_fit_is_refused():

@@ -10,7 +10,7 @@ Rules:
   its whole prompt are there, with one spare block for each running sequence so that growth does not preempt at once.
 - A finished sequence's KV stays as a reusable prefix until it is evicted (`kv.py`); a *held* one stays until released.
 - When KV runs out, the youngest running sequence is preempted: it loses its KV, goes back to the head of the queue and
-  is computed again later. The oldest is never preempted, hence every sequence ends.
+  is computed again later. The oldest gives way to held sequences only, whose leases end; hence every sequence ends.
 - A transferred sequence starts with all of its prompt but the last token computed, and runs that one as its first decode.
 
 Batching strategies: `chunked` mixes decodes with pieces of prompts under the token budget. `continuous` runs whole
@@ -254,11 +254,9 @@ class Scheduler:
         return chunks
 
     def _grow(self, sequence: Sequence) -> bool:
-        """Get KV for all tokens of a sequence; False where it gave way, or stands alone and waits for held KV to go."""
+        """Get KV for all tokens of a sequence, from younger ones if need be; False where it had to give way itself."""
         need = blocks_for(len(sequence.tokens))
         while self.pool.available < need - len(self.pool.blocks(sequence.id)):
-            if len(self.running) == 1:
-                return False
             victim = next(reversed(self.running.values()))
             self.preemptions += 1
             self._requeue(victim)
