@@ -87,9 +87,17 @@ class Platform:
     def apply(self, manifest: Path | str, namespace: str) -> None:
         """Apply a manifest (a file or its text) in a namespace that is made when missing."""
         text = manifest.read_text() if isinstance(manifest, Path) else manifest
-        if not self.kubectl("get", "namespace", namespace, "--ignore-not-found").strip():
-            self.kubectl("create", "namespace", namespace)
+        self.make_namespace(namespace)
         self.kubectl("apply", "--server-side", "-n", namespace, "-f", "-", text=text)
+
+    def make_namespace(self, name: str) -> None:
+        """Make a namespace when it is missing; one that is being removed is waited for first."""
+        self.wait_for(f"namespace {name} to be removed", lambda: self._phase(name) != "Terminating")
+        if not self._phase(name):
+            self.kubectl("create", "namespace", name)
+
+    def _phase(self, namespace: str) -> str:
+        return self.kubectl("get", "namespace", namespace, "--ignore-not-found", "-o", "jsonpath={.status.phase}")
 
     def wait_for(self, what: str, ready: Callable[[], Any], seconds: float = 180) -> Any:
         """Poll `ready` until it returns something true; PlatformError names `what` when it never did."""

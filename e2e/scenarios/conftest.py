@@ -47,7 +47,7 @@ def cluster(platform: Platform) -> Cluster:
 def namespace(platform: Platform, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of the test's own, gone afterwards."""
     name = request.node.name.lower().replace("_", "-").replace("[", "-").replace("]", "")[:50].strip("-")
-    platform.kubectl("create", "namespace", name)
+    platform.make_namespace(name)
     yield name
     platform.kubectl("delete", "namespace", name, "--wait=false")
 
