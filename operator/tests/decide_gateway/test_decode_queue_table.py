@@ -82,3 +82,18 @@ def test_a_retry_avoids_the_replica_that_failed_even_where_it_is_full_elsewhere(
         queue.push(seq(key))
     where = {d.key: d.replica for d in queue.step(0.0)}
     assert queue.retry(1) == where[2]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "slots", "waiting", "backed_up"),
+    [(1, 8, 3, False), (1, 8, 4, True), (2, 8, 7, False), (1, 1, 0, False), (1, 1, 1, True), (0, 8, 1, True)],
+)
+def test_more_waiting_than_half_the_slots_is_enough(replicas: int, slots: int, waiting: int, backed_up: bool) -> None:
+    queue = DecodeQueue(slots=slots)
+    queue.set_ready([f"r{i}" for i in range(replicas)])
+    for key in range(replicas * slots):
+        queue.push(seq(key))
+    queue.step(0.0)
+    for key in range(waiting):
+        queue.push(seq(1000 + key))
+    assert queue.backed_up() is backed_up

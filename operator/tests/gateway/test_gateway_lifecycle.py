@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import os
 import queue
 import subprocess
 import sys
@@ -89,6 +90,16 @@ def test_it_does_not_start_without_good_settings(tmp_path: Path, config: str | N
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
     assert ended.returncode == 2
     assert message in ended.stderr
+
+
+def test_it_does_not_start_without_a_way_to_find_pods(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.json"
+    path.write_text(json.dumps({"service": "chat", "namespace": "team-a", "servedName": "m"}))
+    command = [sys.executable, "-m", "steelyard.gateway.main", "--config", str(path), "--host", "127.0.0.1"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KUBERNETES_")}
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20, env=environment)
+    assert ended.returncode == 2
+    assert "--pods FILE" in ended.stderr
 
 
 def test_sigterm_lets_streams_finish_and_ends_well() -> None:

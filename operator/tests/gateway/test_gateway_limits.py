@@ -86,6 +86,13 @@ def test_refusals_in_openais_shape(door: GatewayProcess, because: str, data: byt
         assert headers["allow"] in ("GET", "POST")
 
 
+def test_nothing_follows_an_answer_to_head(door: GatewayProcess) -> None:
+    connection = Connection(door.port)
+    connection.send(raw_request("HEAD", "/v1/models"))
+    status, headers = connection.head()
+    assert (status, headers["connection"]) == (405, "close")
+
+
 def test_an_unknown_model_has_openais_code(door: GatewayProcess) -> None:
     answer = request(door.port, "POST", PATH, b'{"model":"gpt-9","prompt":"x"}')
     assert (answer.json["error"]["code"], answer.json["error"]["param"]) == ("model_not_found", "model")

@@ -243,3 +243,16 @@ def test_one_prefill_at_a_time_until_its_cost_is_known_and_then_a_tenth_of_a_sec
             complete(process.port, prompt=str(i))
         assert {a.status for a in pool.map(lambda i: complete(process.port, prompt=str(i)), range(36))} == {200}
         assert 2 <= most[0] <= 8
+
+
+def test_no_more_is_prefilled_than_decode_can_take_soon() -> None:
+    """Finished KV is kept for a lease only; with decode full, further requests wait unprefilled."""
+    prefill, decode = FakeEngine(), FakeEngine()
+    decode.behave = lambda engine, seen: Behaviour(delay=1.0)
+    pods = [pod(prefill, "prefill"), pod(decode, "decode")]
+    with gateway(pods, {"decodeSlots": 2}) as process, ThreadPoolExecutor(12) as pool:
+        futures = [pool.submit(complete, process.port, prompt=str(i)) for i in range(12)]
+        wait_until(lambda: process.metric("steelyard_gateway_queued_requests", role="prefill") >= 7)
+        wait_until(lambda: len(decode.calls()) >= 4)
+        assert len(prefill.calls()) <= len(decode.calls()) + 3
+        assert {f.result().status for f in futures} == {200}

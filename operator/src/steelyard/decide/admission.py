@@ -46,6 +46,7 @@ class DecodeQueue:
         self._at: dict[int, _Replica] = {}
         self._replicas: dict[str, _Replica] = {}
         self._turn = 0
+        self._ready = 0  # replicas that are ready
 
     def __len__(self) -> int:
         """How many wait here."""
@@ -60,6 +61,11 @@ class DecodeQueue:
     def outstanding_tokens(self) -> float:
         """Context tokens of those that run on replicas."""
         return sum(replica.kv_tokens for replica in self._replicas.values())
+
+    def backed_up(self) -> bool:
+        """Whether so many wait that more prefills would only hold KV which expires before its turn: more than half the
+        slots of the ready replicas, and at least one."""
+        return len(self._line) >= max(1, self.slots * self._ready // 2)
 
     def waiting(self) -> list[int]:
         """Keys of those that wait here, in order of entry."""
@@ -85,6 +91,7 @@ class DecodeQueue:
     def set_ready(self, names: Iterable[str]) -> None:
         """Tell which replicas are ready now. Others get no new work; what runs there is still accounted for."""
         ready = set(names)
+        self._ready = len(ready)
         for name in ready - self._replicas.keys():
             self._replicas[name] = _Replica(name)
         for name, replica in list(self._replicas.items()):

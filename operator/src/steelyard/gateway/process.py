@@ -79,6 +79,7 @@ class Process:
         log.info("serving", extra={"fields": {"port": options.port, "model": self._settings.served_name}})
         gc.collect()
         gc.freeze()  # what lives for the whole process need not be looked at again
+        gc.set_threshold(50_000, 20, 50)  # requests leave few cycles: looking for them every 700 objects stalls streams
         ticker = asyncio.create_task(self._tick())
         await self._stop.wait()
         await self._drain(server)

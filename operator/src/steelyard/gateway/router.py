@@ -209,10 +209,12 @@ class Router:
                 self._again = False
                 now = self.now()
                 self._prefill.theta = theta_seconds(self.ledger.samples, self.settings.gateways)
-                for dispatch in self._prefill.step(now):
-                    self._carry_out(self.exchanges[dispatch.key], dispatch.replica)
                 for queue in list(self._decode.values()):
                     for dispatch in queue.step(now):
+                        self._carry_out(self.exchanges[dispatch.key], dispatch.replica)
+                # A prefill pod keeps finished KV for a lease only: what decode cannot take soon waits unprefilled.
+                if not any(queue.backed_up() for queue in self._decode.values()):
+                    for dispatch in self._prefill.step(now):
                         self._carry_out(self.exchanges[dispatch.key], dispatch.replica)
         finally:
             self._pumping = False

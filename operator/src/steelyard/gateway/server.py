@@ -267,7 +267,8 @@ class Client(asyncio.Protocol):
         if rx is None or self._refused is not None:
             return
         rx.method = self._parser.get_method()
-        rx.keep_alive = self._parser.should_keep_alive()
+        # A response to HEAD ends at its head; ours, an error, has a body: nothing may follow it on this connection.
+        rx.keep_alive = self._parser.should_keep_alive() and rx.method != b"HEAD"
         rx.http11 = self._parser.get_http_version() == "1.1"
         rx.path = rx.target.partition(b"?")[0]
         rx.body = b"".join(rx.parts)

@@ -23,7 +23,7 @@ from steelyard.gateway.pods import KubernetesPod, Metadata, Pod, from_kubernetes
 log = logging.getLogger(__name__)
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-WATCH_SECONDS = 240  # how long the API server keeps a watch open
+WATCH_SECONDS = 120  # how long the API server keeps a watch open
 SILENCE_SECONDS = WATCH_SECONDS + 30.0  # after which a silent connection is given up
 LIST_SECONDS = 15.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 15.0
@@ -103,6 +103,8 @@ class ApiServer:
         if not self._tls:
             return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
         context = ssl.create_default_context(cafile=str(self._account / "ca.crt"))
+        # Newer Pythons also want extensions that the certificates of many clusters lack.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         return http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=context)
 
 
