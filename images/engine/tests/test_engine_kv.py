@@ -65,6 +65,17 @@ def test_a_softened_owner_keeps_only_what_was_computed():
     assert pool.match(keys_of(list(range(5 * BLOCK))))[0] == 2
 
 
+def test_reviving_a_prefix_costs_its_blocks():
+    pool = KvPool(4 * BLOCK)
+    prefix = list(range(2 * BLOCK))
+    admit(pool, 1, prefix)
+    pool.soften(1, 2 * BLOCK)
+    admit(pool, 2, [99] * 2 * BLOCK)
+    assert pool.fits(keys_of(prefix), 2, blocks=2, spare=0)
+    assert not pool.fits(keys_of(prefix), 2, blocks=3, spare=0)
+    assert not pool.fits(keys_of(prefix), 2, blocks=2, spare=1)
+
+
 ACTIONS = st.lists(
     st.tuples(st.sampled_from(["admit", "grow", "soften", "release"]), st.integers(0, 7), st.integers(1, 6 * BLOCK)),
     max_size=60,

@@ -70,7 +70,7 @@ class LlamaBackend:
         self._make_batch()
         self.model_id = _fingerprint(self._path)
         self._decode(1)
-        self._cells.clear()
+        self.cells.clear()
 
     def tokenize(self, text: str, add_special: bool) -> list[int]:
         """Return the tokens of `text`; control tokens written in it count as such."""
@@ -86,9 +86,9 @@ class LlamaBackend:
     def apply(self, operation: Free | Share) -> None:
         """Drop a slot's cells, or let another slot own the first of them too."""
         if isinstance(operation, Free):
-            self._cells.bury(operation.slot)
+            self.cells.bury(operation.slot)
         else:
-            self._cells.share(operation.source, operation.slot, operation.tokens)
+            self.cells.share(operation.source, operation.slot, operation.tokens)
 
     def run(self, chunks: Tokens[Chunk], sampling: dict[int, Sampling], kv_use: float) -> dict[int, int]:
         """Decode all chunks as one batch and sample where asked; raise RuntimeError where llama.cpp refuses it."""
@@ -104,10 +104,10 @@ class LlamaBackend:
             if chunk.sample:
                 self._wanted[size - 1] = 1
                 rows[size - 1] = chunk
-        self._cells.reserve(size)
+        self.cells.reserve(size)
         self._decode(size)
         for chunk in chunks:
-            self._cells.added(chunk.sequence.slot, chunk.end - chunk.start)
+            self.cells.added(chunk.sequence.slot, chunk.end - chunk.start)
         sampled = {}
         for row, chunk in rows.items():
             logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(self._context, row), (self.vocabulary,))
@@ -117,12 +117,12 @@ class LlamaBackend:
 
     def export_state(self, slot: int, tokens: int) -> bytes:
         """Return keys and values of a slot's first `tokens` tokens."""
-        return self._cells.export(slot, 0, tokens)
+        return self.cells.export(slot, 0, tokens)
 
     def import_state(self, slot: int, tokens: int, state: memoryview) -> None:
         """Load keys and values into an empty slot."""
-        self._cells.reserve(tokens)
-        if not self._cells.load(slot, 0, tokens, state):
+        self.cells.reserve(tokens)
+        if not self.cells.load(slot, 0, tokens, state):
             raise StateRefused(f"llama.cpp cannot load {len(state)} bytes as the state of {tokens} tokens")
 
     def state_bytes(self, tokens: int, state: memoryview) -> int:
@@ -152,7 +152,7 @@ class LlamaBackend:
         self._context = llama_cpp.llama_init_from_model(self._model, parameters)
         if not self._context:
             raise ValueError(f"--kv-tokens {self.kv_tokens}: llama.cpp cannot make a context of that size")
-        self._cells = Cells(self._context, self.slots)
+        self.cells = Cells(self._context, self.slots)
 
     def _read_vocabulary(self) -> None:
         self.vocabulary = llama_cpp.llama_vocab_n_tokens(self._vocab)
