@@ -51,6 +51,7 @@ def test_stored_defaults_are_the_types_defaults(cluster: Cluster) -> None:
         ({"engine": {"name": "unheard-of"}}, "spec.engine.name"),
         ({"objectives": {"timeToFirstToken": "fast"}}, "spec.objectives.timeToFirstToken"),
         ({"decode": {"template": {"spec": {"hostNetwork": True}}}}, "hostNetwork"),
+        ({"routing": {"limits": {"bodyBytes": -1}}}, "spec.routing.limits.bodyBytes"),
     ],
 )
 def test_schema_refuses_by_field(cluster: Cluster, spec: dict[str, Any], says: str) -> None:
