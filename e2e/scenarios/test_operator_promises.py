@@ -164,6 +164,24 @@ def test_a_new_rendering_on_request_changes_nothing_that_is_the_same(life: Life)
     assert [revision["revision"] for revision in revisions] == [2]
 
 
+def test_a_service_deleted_while_no_operator_runs_leaves_nothing(platform: Platform, life: Life) -> None:
+    """Services hung in Terminating once their operator with its finalizers was uninstalled (zalando-incubator/kopf#75,
+    ray-project/ray#21684; B07, B08): ours have none, and children go by their owner references."""
+    life.define({})
+    assert "finalizers" not in platform.get("inferenceservice", NAME, life.namespace)["metadata"]
+    operator = platform.items("deployment", SYSTEM_NAMESPACE)[0]["metadata"]["name"]
+    platform.kubectl("scale", "deployment", operator, "--replicas=0", "-n", SYSTEM_NAMESPACE)
+    try:
+        pods = "app.kubernetes.io/name=steelyard"
+        life.wait("the operator to be gone", lambda: not platform.items("pod", SYSTEM_NAMESPACE, pods), 90)
+        platform.kubectl("delete", "inferenceservice", NAME, "-n", life.namespace, "--timeout=60s")
+        kinds = f"{KINDS},controllerrevision"
+        life.wait("the children to go", lambda: not platform.items(kinds, life.namespace, SELECTOR), 90)
+    finally:
+        platform.kubectl("scale", "deployment", operator, "--replicas=2", "-n", SYSTEM_NAMESPACE)
+        platform.kubectl("rollout", "status", f"deployment/{operator}", "-n", SYSTEM_NAMESPACE, "--timeout=120s")
+
+
 def test_a_killed_leader_is_followed_by_the_other_replica(platform: Platform, life: Life) -> None:
     life.define({})
 

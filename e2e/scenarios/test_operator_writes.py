@@ -14,7 +14,7 @@ import yaml
 from steelyard.api.labels import FIELD_MANAGER, PAUSED, SERVICE
 from steelyard.api.service import InferenceService
 from steelyard.api.status import Condition, Decision, Memory, ObjectivesStatus, ObjectiveStatus, RoleStatus, Status
-from steelyard.apply.children import Changes, Owner, bring
+from steelyard.apply.children import Changes, Owner, bring, claim, rehearse
 from steelyard.apply.drift import difference, stamped
 from steelyard.apply.lease import Elector
 from steelyard.apply.revisions import store
@@ -23,7 +23,7 @@ from steelyard.build.render import children, revision
 from steelyard.catalog.accelerators import ACCELERATORS
 from steelyard.decide.outcome import Rejected
 from steelyard.decide.site import Site
-from steelyard.observe.client import Api, Conflict, connect
+from steelyard.observe.client import Api, Conflict, Malformed, connect
 from steelyard.observe.resources import BY_KIND, DEPLOYMENT, INFERENCE_SERVICE
 from steelyard.observe.snapshot import Observation, observe
 
@@ -79,8 +79,10 @@ class Held:
 
     def bring(self, name: str = "chat") -> Changes:
         uid = self.api.get(INFERENCE_SERVICE, self.namespace, name)["metadata"]["uid"]
-        changes = Changes()
-        bring(self.api, Owner(name, self.namespace, uid), self.wanted(name), self.seen(name).children, changes)
+        changes, live, owner = Changes(), self.seen(name).children, Owner(name, self.namespace, uid)
+        claims = claim(self.api, owner, self.wanted(name), live)
+        rehearse(self.api, claims)
+        bring(self.api, owner, claims, live, changes)
         return changes
 
     def seen(self, name: str = "chat") -> Observation:
@@ -153,6 +155,13 @@ def test_an_object_of_somebody_else_is_never_taken_over(held: Held) -> None:
     assert held.platform.items("deployment", held.namespace) == []
     labels = held.platform.get("service", "chat", held.namespace)["metadata"]["labels"]
     assert SERVICE not in labels
+
+
+def test_a_child_that_the_api_server_refuses_stops_all_before_the_first_write(held: Held) -> None:
+    held.define({"prefill": {"template": {"spec": {"tolerations": [{"key": "gpu", "colour": "red"}]}}}})
+    with pytest.raises(Malformed, match="colour"):
+        held.bring()
+    assert held.seen().children == {}
 
 
 def test_deletion_needs_the_uid_that_was_seen(held: Held) -> None:

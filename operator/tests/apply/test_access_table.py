@@ -36,14 +36,16 @@ class Recorder(MemoryApi):
         self.need(resource, "list")
         return super().list(resource, namespace, labels)
 
-    def apply(self, resource: Resource, body: Body, manager: str, subresource: str | None = None) -> Body:
+    def apply(
+        self, resource: Resource, body: Body, manager: str, subresource: str | None = None, rehearse: bool = False
+    ) -> Body:
         self.need(resource, "patch", subresource)
         if (
             subresource is None
             and super().find(resource, body["metadata"].get("namespace"), body["metadata"]["name"]) is None
         ):
             self.need(resource, "create")  # server-side apply of what is not there
-        return super().apply(resource, body, manager, subresource)
+        return super().apply(resource, body, manager, subresource, rehearse)
 
     def create(self, resource: Resource, body: Body, manager: str) -> Body:
         self.need(resource, "create")

@@ -28,7 +28,7 @@ def test_a_schema_that_drops_fields_is_told_and_counts_as_no_change(caplog: pyte
     """An outdated CRD pruned what an operator wrote, and nobody noticed (B36, B37)."""
 
     class Outdated(MemoryApi):
-        def apply(self, resource: Any, body: Any, manager: str, subresource: str | None = None) -> Any:
+        def apply(self, resource: Any, body: Any, manager: str, subresource: str | None = None, **_: Any) -> Any:
             kept = {name: value for name, value in body["status"].items() if name != "ratio"}
             return super().apply(resource, {**body, "status": kept}, manager, subresource)
 

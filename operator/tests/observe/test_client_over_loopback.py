@@ -86,6 +86,13 @@ def test_server_side_apply(server: Server) -> None:
     assert sent == body
 
 
+def test_a_rehearsal_asks_the_server_to_store_nothing(server: Server) -> None:
+    server.answers.append((200, {}))
+    body = {"kind": "Service", "metadata": {"name": "s", "namespace": "ns"}}
+    api(server).apply(BY_KIND["Service"], body, "steelyard", rehearse=True)
+    assert server.requests[0][2]["dryRun"] == ["All"]
+
+
 def test_a_scale_is_applied_too_so_that_its_owner_is_recorded(server: Server) -> None:
     server.answers.append((200, {}))
     scale(api(server), "ns", "d", 2)

@@ -304,6 +304,7 @@ def test_what_the_api_server_refuses_is_told_to_the_user() -> None:
     assert result.outcome == "refused"
     assert world.condition("Accepted") == ("False", "InvalidSpec")
     assert "too odd" in world.message("Accepted")
+    assert [kind for kind in world.api.kinds() if not kind.startswith(("Accelerator/", "InferenceService/"))] == []
 
 
 def test_an_unreachable_api_server_is_left_to_the_queue() -> None:

@@ -78,8 +78,12 @@ class MemoryApi(Api):
             and wanted.items() <= (body["metadata"].get("labels") or {}).items()
         ]
 
-    def apply(self, resource: Resource, body: Body, manager: str, subresource: str | None = None) -> Body:
+    def apply(
+        self, resource: Resource, body: Body, manager: str, subresource: str | None = None, rehearse: bool = False
+    ) -> Body:
         self._fail()
+        if rehearse:
+            return body
         meta = body["metadata"]
         key = self._key(resource, meta.get("namespace"), meta["name"])
         self.writes.append(f"{resource.kind}/{meta['name']}" + (f"/{subresource}" if subresource else ""))

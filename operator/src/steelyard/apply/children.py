@@ -43,31 +43,49 @@ def key_of(body: Body) -> Key:
     return (body["kind"], body["metadata"]["name"])
 
 
-def bring(api: Api, owner: Owner, wanted: Iterable[Body], live: Mapping[Key, Body], changes: Changes) -> None:
-    """Apply every wanted child that is missing or differs, in the given order, then prune the others.
+@dataclass(frozen=True)
+class Claim:
+    """One wanted child, stamped, and the live object of its name, which is ours or absent."""
 
-    `live` holds the objects that carry the service's label; `changes` collects what was done, also when this raises:
-    `Rejected` for a name that is taken, `Waiting` while an older child of that name is being deleted, `ApiError` for
-    the API server's own refusals.
+    manifest: Body
+    live: Body | None
+
+
+def claim(api: Api, owner: Owner, wanted: Iterable[Body], live: Mapping[Key, Body]) -> list[Claim]:
+    """Find the live object of every wanted child and see that none belongs to somebody else; writes nothing.
+
+    `live` holds the objects that carry the service's label; one whose labels were taken off is found by its name.
+    Raises `Rejected` for a name that is taken and `Waiting` while an older child of that name is being deleted.
     """
-    manifests = [stamped(manifest) for manifest in wanted]
-    found = [_find(api, owner, manifest, live) for manifest in manifests]  # all checked before anything is written
-    for manifest, body in zip(manifests, found, strict=True):
-        _bring_one(api, manifest, body, changes)
-    keep = {key_of(manifest) for manifest in manifests}
+    claims = []
+    for manifest in map(stamped, wanted):
+        key = key_of(manifest)
+        body = live.get(key) or api.find(BY_KIND[key[0]], owner.namespace, key[1])
+        if body is not None:
+            _check_ownership(body, owner, "/".join(key))
+        claims.append(Claim(manifest, body))
+    return claims
+
+
+def rehearse(api: Api, claims: Iterable[Claim]) -> None:
+    """Let the API server judge every child without storing it, so that a refused spec leaves nothing half done."""
+    for each in claims:
+        api.apply(BY_KIND[each.manifest["kind"]], each.manifest, FIELD_MANAGER, rehearse=True)
+
+
+def bring(api: Api, owner: Owner, claims: Iterable[Claim], live: Mapping[Key, Body], changes: Changes) -> None:
+    """Apply every claimed child that is missing or differs, in the given order, then prune the others.
+
+    `changes` collects what was done, also when an `ApiError` ends it half-way.
+    """
+    keep = set()
+    for each in claims:
+        keep.add(key_of(each.manifest))
+        _bring_one(api, each.manifest, each.live, changes)
     for key, body in live.items():
         if key not in keep and _is_ours(body, owner) and "deletionTimestamp" not in body["metadata"]:
             api.delete(BY_KIND[key[0]], owner.namespace, key[1], uid=body["metadata"]["uid"])
             changes.pruned.append("/".join(key))
-
-
-def _find(api: Api, owner: Owner, manifest: Body, live: Mapping[Key, Body]) -> Body | None:
-    """Give the object of that name, which must be ours. The label finds all but those whose labels were taken off."""
-    key = key_of(manifest)
-    body = live.get(key) or api.find(BY_KIND[key[0]], owner.namespace, key[1])
-    if body is not None:
-        _check_ownership(body, owner, "/".join(key))
-    return body
 
 
 def _bring_one(api: Api, manifest: Body, live: Body | None, changes: Changes) -> None:

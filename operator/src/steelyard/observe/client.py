@@ -121,10 +121,16 @@ class Api:
             if not token:
                 return found
 
-    def apply(self, resource: Resource, body: Body, manager: str, subresource: str | None = None) -> Body:
-        """Server-side apply, by force: what `body` says is ours, whoever held it before."""
+    def apply(
+        self, resource: Resource, body: Body, manager: str, subresource: str | None = None, rehearse: bool = False
+    ) -> Body:
+        """Server-side apply, by force: what `body` says is ours, whoever held it before.
+
+        With `rehearse` the API server judges and answers as if, and stores nothing.
+        """
         meta = body["metadata"]
         query = [("fieldManager", manager), ("force", "true")]
+        query += [("dryRun", "All")] if rehearse else []
         path = resource.path(meta.get("namespace"), meta["name"], subresource)
         return self._write("PATCH", path, body=body, query=query, content_type=APPLY_PATCH)
 

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from steelyard.api import names
 from steelyard.api.reasons import EventReason, Reason
-from steelyard.apply.children import Changes, Owner, bring
+from steelyard.apply.children import Changes, Owner, bring, claim, rehearse
 from steelyard.apply.report import tell, write_status
 from steelyard.apply.revisions import keep_latest, store
 from steelyard.apply.scale import scale
@@ -100,12 +100,14 @@ class Reconciler:
         if plan.render and plan.service is not None:
             rendered = render.children(plan.service, snapshot.accelerators, self.site)
             number = (snapshot.current.number if snapshot.current else 0) + 1
+            claims = claim(self.api, owner, rendered, seen.children)
+            rehearse(self.api, claims)
             store(self.api, render.revision(plan.service, rendered, plan.spec_hash, number))
         elif plan.keep is not None:
-            rendered = [dict(child) for child in plan.keep.children]
+            claims = claim(self.api, owner, map(dict, plan.keep.children), seen.children)
         else:
             return
-        bring(self.api, owner, rendered, seen.children, done.changes)
+        bring(self.api, owner, claims, seen.children, done.changes)
         keep_latest(self.api, meta["namespace"], seen.revisions)
         for step in plan.scales:
             target = names.engines(owner.name, step.pool) if step.pool != GATEWAY_POOL else names.gateway(owner.name)
