@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 from offline_admission import admit
+from steelyard.api import names
 from steelyard.api.rules import RULES, Rule, sample
+from steelyard.decide import smuggling
 
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 
@@ -56,3 +58,36 @@ def test_whole_prompts_must_fit_by_the_effective_settings(
     roles = {"prefill": {"batching": role}, "decode": {"batching": role}}
     errors = admit(sample({"spec": {"model": {"contextLength": 131072}, "batching": service, **roles}}))
     assert len(errors) == (2 if refused else 0), errors
+
+
+@pytest.mark.parametrize(
+    ("path", "refused"),
+    [
+        ("/data", False),
+        ("/modelsets", False),
+        ("/etc/ssl/certs", False),
+        ("/models", True),
+        ("/models/extra", True),
+        ("//models", True),
+        ("/etc//steelyard/x", True),
+        ("/etc", True),
+        ("/", True),
+        ("/data/../models", True),
+        ("/tmp", True),
+    ],
+)
+def test_mounts_cannot_smuggle_settings(path: str, refused: bool) -> None:
+    mount = {"name": "data", "mountPath": path}
+    template = {
+        "volumes": [{"name": "data", "emptyDir": {}}],
+        "containers": [{"name": "engine", "volumeMounts": [mount]}],
+    }
+    errors = admit(sample({"spec": {"decode": {"template": {"spec": template}}}}))
+    assert bool(errors) == refused, errors
+
+
+def test_admission_and_operator_reserve_the_same() -> None:
+    """The operator judges again, for objects stored before a rule was there."""
+    assert set(names.OWN_VOLUMES) == set(smuggling.OWN_VOLUMES)
+    assert set(names.OWN_CONTAINERS) == set(smuggling.OWN_CONTAINERS)
+    assert set(names.OWN_FOLDERS) == set(smuggling.OWN_PATHS)

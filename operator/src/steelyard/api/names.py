@@ -13,6 +13,11 @@ HASH_LENGTH = 8
 # the decode pool of `chat`.
 SUFFIXES = ("prefill", "decode", "aggregated", "gateway")
 
+# What is the operator's inside an engine's pod. Users' additions may not use these names, nor mount over these folders.
+OWN_CONTAINERS = ("weights",)
+OWN_VOLUMES = ("models", "settings", "tmp")
+OWN_FOLDERS = ("/models", "/etc/steelyard", "/tmp")  # noqa: S108 (folders in the engine's container)
+
 
 def child(owner: str, suffix: str) -> str:
     """Name the child `<owner>-<suffix>`, cut and hashed where it would pass 63 characters."""

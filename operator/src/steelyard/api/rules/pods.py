@@ -1,8 +1,12 @@
 """Rules on what users may add to pods: variables, resources, labels, containers and volumes."""
 
 from steelyard.api.engine import EnvSource, EnvVar
+from steelyard.api.names import OWN_CONTAINERS, OWN_FOLDERS, OWN_VOLUMES
 from steelyard.api.roles import PodSpec, Resources, TemplateContainer, TemplateMetadata, Volume
 from steelyard.api.rules.rule import Rule, decode, pod, spec
+
+# The operator's folders as a pattern that also finds //etc//steelyard.
+_FOLDERS = "|".join(folder.strip("/").replace("/", "/+") for folder in OWN_FOLDERS)
 
 _ENVIRONMENT = (
     Rule(
@@ -71,20 +75,20 @@ _TEMPLATE = (
     Rule(
         name="container-names-not-ours",
         on=TemplateContainer,
-        cel="!self.name.startsWith('steelyard-')",
-        message="container names that begin with steelyard- are the operator's; choose another",
-        accept=pod(containers=[{"name": "my-logger", "image": "logger:1"}]),
-        reject=pod(containers=[{"name": "steelyard-weights", "image": "logger:1"}]),
+        cel=f"!(self.name in {[*OWN_CONTAINERS]})",
+        message=f"a container of the operator is named {', '.join(OWN_CONTAINERS)}; choose another name",
+        accept=pod(containers=[{"name": "logger", "image": "logger:1"}]),
+        reject=pod(containers=[{"name": "weights", "image": "logger:1"}]),
         field="name",
         reason="FieldValueForbidden",
     ),
     Rule(
         name="engine-files-are-the-operators",
         on=TemplateContainer,
-        cel="self.name != 'engine' || !has(self.volumeMounts)"
-        " || self.volumeMounts.all(m, !m.mountPath.matches('^/+(models|etc(/+steelyard)?)?(/|$)'))",
-        message="volumes of the engine cannot be mounted at or over /models and /etc/steelyard, which hold the weights"
-        " and the settings; mount them elsewhere",
+        cel="self.name != 'engine' || !has(self.volumeMounts) || self.volumeMounts.all(m, !m.mountPath.contains('..')"
+        f" && !m.mountPath.matches('^/+(({_FOLDERS})(/|$)|(etc/*)?$)'))",
+        message=f"volumes of the engine cannot be mounted at or over {', '.join(OWN_FOLDERS)}, which hold weights and"
+        " settings; mount them elsewhere",
         accept=pod(
             volumes=[{"name": "data", "emptyDir": {}}],
             containers=[{"name": "engine", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
@@ -108,10 +112,10 @@ _TEMPLATE = (
     Rule(
         name="volume-names-not-ours",
         on=Volume,
-        cel="!self.name.startsWith('steelyard-')",
-        message="volume names that begin with steelyard- are the operator's; choose another",
-        accept=pod(volumes=[{"name": "my-data", "emptyDir": {}}]),
-        reject=pod(volumes=[{"name": "steelyard-weights", "emptyDir": {}}]),
+        cel=f"!(self.name in {[*OWN_VOLUMES]})",
+        message=f"volumes of the operator are named {', '.join(OWN_VOLUMES)}; choose another name",
+        accept=pod(volumes=[{"name": "data", "emptyDir": {}}]),
+        reject=pod(volumes=[{"name": "models", "emptyDir": {}}]),
         field="name",
         reason="FieldValueForbidden",
     ),
