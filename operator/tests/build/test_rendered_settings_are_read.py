@@ -6,6 +6,7 @@ A flag that an engine does not have stopped it at every start (defilantech/LLMKu
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from operator_bodies import KNOWN, SITE, service, simulated
 from steelyard.build.meta import Body
 from steelyard.build.render import children
+from steelyard.catalog.engines import FLAG_OWNERS
 from steelyard.gateway.main import parse as read_gateway_arguments
 from steelyard.gateway.settings import Settings, parse_settings
 from steelyard_engine.profile import read_profile
@@ -55,6 +57,14 @@ def test_the_engine_reads_its_command_line(spec: dict[str, Any]) -> None:
         assert read.kv_tokens == of.spec.kv_tokens_of(role)
         assert read.options.recompute is (of.spec.transfer.on_failure == "recompute")
         assert read.drain_timeout >= of.spec.routing.request_timeout.seconds, "no request is longer than its drain"
+
+
+def test_every_flag_of_the_engine_has_an_owner(capsys: pytest.CaptureFixture[str]) -> None:
+    """A flag that the table lacks could be used behind a typed field's back (C32)."""
+    with pytest.raises(SystemExit):
+        read_arguments(["--help"])
+    flags = set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out)) - {"--help"}
+    assert flags == set(FLAG_OWNERS)
 
 
 def test_threads_are_whole_cores_and_at_least_one() -> None:

@@ -57,10 +57,13 @@ REFUSED: list[tuple[str, dict[str, Any], Reason, str, list[str]]] = [
      ["--context-length", "spec.model.contextLength"]),
     ("C32, form with =", {"engine": {"args": ["--context-length=4096"]}}, Reason.ENGINE_SETTING_CONFLICT,
      "spec.engine.args[0]", ["spec.model.contextLength"]),
-    ("C32, underscores", {"engine": {"args": ["--ok", "--max_sequences=4"]}}, Reason.ENGINE_SETTING_CONFLICT,
+    ("C32, underscores", {"engine": {"image": "mine:1", "args": ["--ok", "--max_sequences=4"]}}, Reason.ENGINE_SETTING_CONFLICT,
      "spec.engine.args[1]", ["spec.batching.maxSequences"]),
     ("C32, abbreviated", {"engine": {"args": ["--context=4096"]}}, Reason.ENGINE_SETTING_CONFLICT,
      "spec.engine.args[0]", ["--context-length"]),
+    # A real sample that turns on remote code and request logging (kserve/kserve, G08).
+    ("G08", {"engine": {"args": ["--enable_log_requests"]}}, Reason.ENGINE_SETTING_CONFLICT, "spec.engine.args[0]",
+     ["--enable_log_requests", "no such flag"]),
     ("a port by hand", {"engine": {"args": ["--kv-port=1"]}}, Reason.ENGINE_SETTING_CONFLICT, "spec.engine.args[0]",
      ["the operator sets it"]),
     # volcano-sh/kthena#1781 (C22): an any-address that is both bound and advertised.
@@ -110,7 +113,7 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
     ("C24 by default", {"model": {"contextLength": 131072}, "batching": {"strategy": "continuous"}}),
     ("a budget that just fits", {"autoscaling": {"budget": {"accelerators": 2}}}),
     ("roles on different hardware", simulated({"decode": {"accelerator": "h100"}})),
-    ("an unknown flag is the engine's business", {"engine": {"args": ["--verbose", "4096", "-x"]}}),
+    ("another image may have other flags", {"engine": {"image": "mine:1", "args": ["--verbose", "4096", "-x"]}}),
     ("a sidecar", {"decode": {"template": {"spec": {"containers": [{"name": "logs", "image": "x"}]}}}}),
     ("a variable of the user's", {"decode": container(env=[{"name": "A", "value": "1"}])}),
     ("a mount of the user's", {"decode": container(volumeMounts=[{"name": "v", "mountPath": "/v"}])}),

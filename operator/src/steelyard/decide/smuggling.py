@@ -24,16 +24,25 @@ OWN_PREFIXES = (f"{GROUP}/", "steelyard.dev/")
 def found(service: InferenceService) -> Iterator[Finding]:
     """Look through all four doors of the service and of each of its roles."""
     engine = service.spec.engine
-    yield from _args("spec.engine.args", engine.args)
+    yield from _args("spec.engine.args", engine.args, known=engine.image is None)
     yield from _env("spec.engine.env", engine.env)
     for role, spec in service.spec.roles.items():
         yield from _template(f"spec.{role}.template", role, spec.template)
 
 
-def _args(field: str, args: tuple[str, ...]) -> Iterator[Finding]:
+def _args(field: str, args: tuple[str, ...], known: bool) -> Iterator[Finding]:
+    """Refuse flags that a typed field owns, and, where the engine is the one that we know, flags that it lacks.
+
+    An unknown flag would end every start with a usage message in a log that nobody reads (C27, G08).
+    """
     for index, argument in enumerate(args):
         owned = flag_owner(argument)
         if owned is None:
+            if known and argument.startswith("-"):
+                problem = (
+                    "the engine has no such flag; leave it out, or name the image that has it in spec.engine.image"
+                )
+                yield f"{field}[{index}]", argument, problem
             continue
         flag, owner = owned
         remedy = f"set {owner} instead" if owner else "leave it out, the operator sets it"
