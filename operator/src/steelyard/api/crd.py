@@ -57,10 +57,9 @@ KINDS = (
             Column("Model", ".status.model", description="Name of the model that clients send."),
             Column("Ready", ".status.ready", description="Ready of wanted replicas."),
             Column("Ratio", ".status.ratio", description="prefill:decode now, in accelerators."),
-            Column("TTFT", ".status.objectives.timeToFirstToken.p95", description="95th percentile over the window."),
-            Column("TPOT", ".status.objectives.timePerOutputToken.p95", description="95th percentile over the window."),
+            Column("TTFT", ".spec.objectives.timeToFirstToken", description="Objective for the time to first token."),
             Column(
-                "Attained", ".status.objectives.attainment", "number", "Percent of requests that met all objectives."
+                "TPOT", ".spec.objectives.timePerOutputToken", description="Objective for the time per output token."
             ),
             Column("Engine", ".spec.engine.name", description="Program that computes tokens.", wide=True),
             Column("Accelerator", ".spec.accelerator", description="Hardware it runs on.", wide=True),
