@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from steelyard_engine.backends import StateRefused
 from steelyard_engine.sampling import Sampling
@@ -98,3 +99,35 @@ def test_a_wrong_state_is_refused_and_leaves_the_slot_empty(backend: Any, wrong:
         with pytest.raises(StateRefused):
             backend.import_state(3, length, memoryview(state))
     assert Text(backend, 3, tokens).grow(5) == expected
+
+
+def test_cells_freed_before_a_sequence_are_not_filled_by_it(backend: Any):
+    tokens = backend.tokenize(STORY, True)
+    alone = Text(backend, 0, tokens)
+    expected = alone.grow(40), last_logits(backend).tobytes()
+    backend.apply(Free(0))
+    Text(backend, 1, [1000] * 60).grow(1)
+    text = Text(backend, 2, tokens)
+    grown = text.grow(5)
+    backend.apply(Free(1))
+    assert (grown + text.grow(35), last_logits(backend).tobytes()) == expected
+
+
+@pytest.mark.parametrize("size", [1, 7, 50])
+def test_the_cut_of_a_prompt_changes_no_bit(backend: Any, size: int):
+    tokens = (backend.tokenize(STORY, True) * 5)[:100]
+    assert prefilled(backend, 0, tokens, 100) == prefilled(backend, 1, tokens, size)
+
+
+def prefilled(backend: Any, slot: int, tokens: list[int], size: int) -> bytes:
+    """Run a prompt in pieces of `size` and return the logits after its last token."""
+    sequence = Text(backend, slot, tokens).sequence
+    for start in range(0, len(tokens), size):
+        end = min(start + size, len(tokens))
+        backend.run([Chunk(sequence, start, end, end == len(tokens))], {sequence.id: Sampling()}, 0.0)
+    return last_logits(backend).tobytes()
+
+
+def last_logits(backend: Any) -> "np.ndarray[Any, Any]":
+    row = import_module("llama_cpp").llama_get_logits_ith(backend._context, -1)
+    return np.ctypeslib.as_array(row, (backend.vocabulary,)).copy()
