@@ -67,6 +67,19 @@ def test_a_prefill_error_is_retried_on_another_pod(four: Four, status: int) -> N
         assert process.metric("steelyard_gateway_retries_total", leg="prefill") == len(prefill[0].calls()) > 0
 
 
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_an_engine_that_drains_is_asked_once_and_left_alone(four: Four, role: str) -> None:
+    """Its pod may be listed as ready for a moment longer: requests must not find that out one by one."""
+    prefill, decode = four
+    draining = (prefill if role == "prefill" else decode)[0]
+    draining.behave, draining.health = Behaviour(status=503), 503
+    with gateway(pods(prefill, decode)) as process:
+        assert [complete(process.port, prompt=str(i)).status for i in range(6)] == [200] * 6
+        assert len(draining.calls()) == 1
+        draining.behave, draining.health = Behaviour(), 200
+        wait_until(lambda: process.metric("steelyard_gateway_engines", role=role) == 2)
+
+
 def test_prefill_failing_everywhere_is_one_retry_and_the_engines_own_answer(
     four: Four,
 ) -> None:

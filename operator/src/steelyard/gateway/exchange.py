@@ -235,6 +235,10 @@ class Exchange:
         body = b"".join(self._parts)
         self._parts.clear()
         if self._status >= 500 and (self.leg is Leg.PREFILL or self._status in _PASSING) and self._may_retry():
+            if (
+                self._status == 503 and self.backend is not None
+            ):  # it drains or starts: ask its health before its next call
+                self._router.broken(self.backend, "answered 503")
             self._again(f"answered {self._status}")
         elif self._status != 200:
             self._pass_on_error(body)
