@@ -8,6 +8,8 @@ import urllib.request
 import pytest
 from steelyard.run import probes
 from steelyard.run.health import Health
+from steelyard.run.reconcile import Result
+from steelyard.run.work import Work
 
 KEY = ("team-a", "chat")
 
@@ -50,6 +52,20 @@ def test_a_deleted_service_is_no_complaint() -> None:
     health.read(KEY, 2, now=0)
     health.forget(KEY)
     assert health.complaints(now=200) == []
+
+
+def test_a_read_that_ends_after_the_deletion_is_no_silent_watch() -> None:
+    """The watch tells of the deletion while a run that still saw the service is on its way."""
+    health = Health(loop_turned=200)
+    results = [Result(300, generation=2), Result(None, outcome="gone")]
+    work = Work(lambda *_: results.pop(0), health)
+    health.watched(KEY, 2)
+    health.forget(KEY)  # DELETED
+    assert work(KEY, 0) == 300
+    assert health.complaints(now=float("inf"))[-1:] != []
+    assert work(KEY, 0) is None  # the deletion asked for this run
+    health.loop_turned = float("inf")
+    assert health.complaints(now=float("inf")) == []
 
 
 def test_the_port_answers_live_ready_and_metrics() -> None:

@@ -83,6 +83,9 @@ class MemoryApi(Api):
     ) -> Body:
         self._fail()
         if rehearse:
+            role = (body.get("roleRef") or {}).get("name")
+            if role and ("Role", body["metadata"]["namespace"], role) not in self.objects:
+                raise Missing(404, "a binding to a Role that is not stored cannot be judged")
             return body
         meta = body["metadata"]
         key = self._key(resource, meta.get("namespace"), meta["name"])

@@ -68,9 +68,13 @@ def claim(api: Api, owner: Owner, wanted: Iterable[Body], live: Mapping[Key, Bod
 
 
 def rehearse(api: Api, claims: Iterable[Claim]) -> None:
-    """Let the API server judge every child without storing it, so that a refused spec leaves nothing half done."""
+    """Let the API server judge the children without storing them, so that a refused spec leaves nothing half done.
+
+    A RoleBinding is left out: its Role must be stored before the API server can see that it gives no more than we have.
+    """
     for each in claims:
-        api.apply(BY_KIND[each.manifest["kind"]], each.manifest, FIELD_MANAGER, rehearse=True)
+        if each.manifest["kind"] != "RoleBinding":
+            api.apply(BY_KIND[each.manifest["kind"]], each.manifest, FIELD_MANAGER, rehearse=True)
 
 
 def bring(api: Api, owner: Owner, claims: Iterable[Claim], live: Mapping[Key, Body], changes: Changes) -> None:

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import kopf
@@ -22,7 +21,8 @@ from steelyard.run import logs, metrics, probes, watching
 from steelyard.run.health import Health
 from steelyard.run.reconcile import Reconciler
 from steelyard.run.settings import Settings, SettingsError, identity, load
-from steelyard.run.worker import Key, Worker
+from steelyard.run.work import Work
+from steelyard.run.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -54,20 +54,7 @@ async def operate(settings: Settings, port: int) -> None:
     api = connect(may_write=lambda: elector.leading(time.monotonic()))
     reconcile = Reconciler(api, settings.site(own_namespace), me, settings.resync_seconds)
 
-    def work(key: Key, failures: int) -> float | None:
-        started = time.monotonic()
-        outcome = "failed"
-        try:
-            result = reconcile(*key, faults=failures, now=datetime.now(UTC))
-            outcome = result.outcome
-        finally:
-            metrics.RECONCILES.labels(outcome).inc()
-            metrics.RECONCILE_SECONDS.observe(time.monotonic() - started)
-        if result.generation is not None:
-            health.read(key, result.generation, time.monotonic())
-        return result.again_after
-
-    worker = Worker(work, lambda: health.leading, settings.workers)
+    worker = Worker(Work(reconcile, health), lambda: health.leading, settings.workers)
     await _wait_for_kinds(api, settings, health)
     registry = kopf.OperatorRegistry()
     watching.register(registry, worker, health)
