@@ -14,8 +14,8 @@ def keys_of(tokens: list[int]) -> list[bytes]:
 def admit(pool: KvPool, owner: int, tokens: list[int]) -> int:
     """Give `owner` its blocks, register the full ones, and return how many were shared."""
     keys = keys_of(tokens)
-    shared, _ = pool.match(keys)
-    pool.admit(owner, keys, shared, blocks_for(len(tokens)))
+    shared, source = pool.match(keys)
+    pool.admit(owner, source, shared, blocks_for(len(tokens)))
     for index, key in enumerate(keys):
         pool.register(owner, index, key)
     return shared
@@ -52,8 +52,7 @@ def test_least_recently_used_prefix_goes_first():
         pool.soften(owner, BLOCK)
     admit(pool, 4, [1] * BLOCK)  # shares with 1, which thereby becomes the latest
     pool.release(4)
-    keys = keys_of([9] * BLOCK)
-    assert pool.admit(5, keys, 0, 1) == [2]
+    assert pool.admit(5, None, 0, 1) == [2]
 
 
 def test_a_softened_owner_keeps_only_what_was_computed():
@@ -71,9 +70,9 @@ def test_reviving_a_prefix_costs_its_blocks():
     admit(pool, 1, prefix)
     pool.soften(1, 2 * BLOCK)
     admit(pool, 2, [99] * 2 * BLOCK)
-    assert pool.fits(keys_of(prefix), 2, blocks=2, spare=0)
-    assert not pool.fits(keys_of(prefix), 2, blocks=3, spare=0)
-    assert not pool.fits(keys_of(prefix), 2, blocks=2, spare=1)
+    assert pool.fits(1, 2, blocks=2, spare=0)
+    assert not pool.fits(1, 2, blocks=3, spare=0)
+    assert not pool.fits(1, 2, blocks=2, spare=1)
 
 
 ACTIONS = st.lists(
@@ -90,8 +89,8 @@ def test_blocks_are_conserved(actions: list[tuple[str, int, int]]):
         tokens = [owner % 3] * size  # few kinds of prompt, so that many share
         if action == "admit" and owner not in hard and not pool.blocks(owner):
             keys = keys_of(tokens)
-            shared, _ = pool.match(keys)
-            if pool.fits(keys, shared, blocks_for(size), spare=0):
+            shared, source = pool.match(keys)
+            if pool.fits(source, shared, blocks_for(size), spare=0):
                 admit(pool, owner, tokens)
                 hard[owner] = blocks_for(size)
         elif action == "grow" and owner in hard:

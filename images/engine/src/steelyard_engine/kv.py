@@ -74,20 +74,19 @@ class KvPool:
             source = next(iter(self._owners[block]))
         return count, source
 
-    def fits(self, keys: Sequence[bytes], shared: int, blocks: int, spare: int) -> bool:
-        """Say whether an owner of `blocks` blocks, the first `shared` of them known, fits and leaves `spare` free."""
-        revived = sum(1 for key in keys[:shared] if self._block_of[key] not in self._hard)
+    def fits(self, source: int | None, shared: int, blocks: int, spare: int) -> bool:
+        """Say whether an owner of `blocks` blocks, the first `shared` those of `source`, fits and leaves `spare` free."""
+        revived = sum(1 for block in self._shared(source, shared) if block not in self._hard)
         return self.available >= blocks - shared + revived + spare
 
-    def admit(self, owner: int, keys: Sequence[bytes], shared: int, blocks: int) -> list[int]:
-        """Give a new hard `owner` its blocks, the first `shared` of them shared; return the owners evicted for it.
+    def admit(self, owner: int, source: int | None, shared: int, blocks: int) -> list[int]:
+        """Give a new hard `owner` its blocks, the first `shared` those of `source`; return the owners evicted for it.
 
-        The caller has asked `fits` before. The owner shared from becomes the most recently used one.
+        The caller has asked `fits` before. The source becomes the most recently used one.
         """
-        for block in [self._block_of[key] for key in keys[:shared]]:
-            for other in self._owners[block]:
-                if other in self._soft:
-                    self._soft.move_to_end(other)
+        if source is not None and source in self._soft:
+            self._soft.move_to_end(source)
+        for block in self._shared(source, shared):
             self._hold(owner, block)
         self._blocks.setdefault(owner, [])
         return self.grow(owner, blocks)
@@ -131,6 +130,9 @@ class KvPool:
                 self._loosen(block)
         self._trim(owner, 0)
         del self._blocks[owner]
+
+    def _shared(self, source: int | None, shared: int) -> list[int]:
+        return [] if source is None else self._blocks[source][:shared]
 
     def _hold(self, owner: int, block: int) -> None:
         self._owners.setdefault(block, {})[owner] = None

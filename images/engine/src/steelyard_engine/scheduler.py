@@ -285,7 +285,7 @@ class Scheduler:
         usable = 0 if restored else (len(sequence.tokens) - 1) // BLOCK
         keys = sequence.keys[:usable]
         shared, source = self.pool.match(keys)
-        if not self.pool.fits(keys, shared, blocks, spare=len(self.running)):
+        if not self.pool.fits(source, shared, blocks, spare=len(self.running)):
             return None
         if not self._free_slots:
             soft = self.pool.soft_owners
@@ -299,7 +299,7 @@ class Scheduler:
         sequence.slot = self._slot_of[sequence.id] = self._free_slots.pop()
         if source is not None:
             self._operations.append(Share(self._slot_of[source], sequence.slot, shared * BLOCK))
-        self._forget(self.pool.admit(sequence.id, keys, shared, blocks))
+        self._forget(self.pool.admit(sequence.id, source, shared, blocks))
         sequence.computed = shared * BLOCK
         if not sequence.generated:
             sequence.cached = sequence.computed
