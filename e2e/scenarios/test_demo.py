@@ -7,7 +7,7 @@ import json
 import pytest
 
 from e2e.demo import run as demo
-from e2e.platform import Platform
+from e2e.platform import CHARTS, Platform
 
 pytestmark = pytest.mark.cluster
 
@@ -24,3 +24,11 @@ def test_the_demo_shows_its_proof(platform: Platform) -> None:
         "ready_seconds", "first_token_seconds", "prompt_tokens", "decode_recomputed_tokens",
         "transferred_bytes", "text", "aggregated_text", "texts_equal",
     }  # fmt: skip
+
+
+@pytest.mark.timeout(300)
+def test_the_demo_chart_serves_and_leaves_nothing(platform: Platform, namespace: str) -> None:
+    platform.helm("install", "tryout", str(CHARTS / "steelyard-demo"), "-n", namespace)
+    platform.wait_available(demo.SERVICE, namespace)
+    platform.helm("uninstall", "tryout", "-n", namespace)
+    platform.wait_for("the service's pods to go", lambda: not platform.items("pod", namespace), 180)
