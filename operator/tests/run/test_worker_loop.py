@@ -11,11 +11,9 @@ from steelyard.run.worker import Key, Worker
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if holds():
-            return
+    """Wait until it holds; the test's own time limit ends what never does, however slow the machine is."""
+    while not holds():
         await asyncio.sleep(0.01)
-    raise AssertionError("it never came true")
 
 
 def drive(worker: Worker, steps: Callable[[], object]) -> None:
