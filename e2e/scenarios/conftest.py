@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import sys
 from collections.abc import Iterator
 
@@ -46,7 +48,8 @@ def cluster(platform: Platform) -> Cluster:
 @pytest.fixture
 def namespace(platform: Platform, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of the test's own, gone afterwards."""
-    name = request.node.name.lower().replace("_", "-").replace("[", "-").replace("]", "")[:50].strip("-")
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:48].strip("-")
+    name = f"{words}-{secrets.token_hex(3)}"
     platform.make_namespace(name)
     yield name
     platform.kubectl("delete", "namespace", name, "--wait=false")
