@@ -8,13 +8,14 @@ a real API server for these.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
 import celpy
 import jsonschema
 from celpy import celtypes
+from celpy.adapter import json_to_cel
 from steelyard.api.crd import KINDS, definition
 from steelyard.api.quantities import Quantity
 
@@ -25,7 +26,8 @@ Schema = dict[str, Any]
 def kind_schema(kind: str) -> Schema:
     """Give the schema of a kind as the CRD carries it."""
     found = next(entry for entry in KINDS if entry.name == kind)
-    return definition(found)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema: Schema = definition(found)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return schema
 
 
 def admit(body: dict[str, Any]) -> list[str]:
@@ -93,7 +95,7 @@ def _broken_rules(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, 
 
 def evaluate(expression: str, value: Any) -> Any:
     """Evaluate a CEL expression with `self` bound to a value."""
-    result = _program(expression).evaluate({"self": celpy.json_to_cel(value)})
+    result = _program(expression).evaluate({"self": json_to_cel(value)})
     if isinstance(result, celtypes.BoolType):
         return bool(result)
     return str(result)
@@ -102,7 +104,7 @@ def evaluate(expression: str, value: Any) -> Any:
 @cache
 def _program(expression: str) -> celpy.Runner:
     environment = celpy.Environment()
-    functions = {"split": _split, "quantity": _quantity, "compareTo": _compare}
+    functions: dict[str, Callable[..., Any]] = {"split": _split, "quantity": _quantity, "compareTo": _compare}
     return environment.program(environment.compile(expression), functions=functions)
 
 
