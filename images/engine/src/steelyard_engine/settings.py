@@ -39,23 +39,48 @@ def read_arguments(arguments: Sequence[str] | None = None) -> Settings:
     """Read and check the command line; exit with status 2 and the reason where it is wrong."""
     parser = argparse.ArgumentParser(prog="steelyard-engine", description="OpenAI-compatible engine with KV hand-off")
     flag = parser.add_argument
-    flag("--backend", choices=("llama", "simulated"), required=True)
+    flag("--backend", choices=("llama", "simulated"), required=True, help="llama computes, simulated keeps time")
     flag("--served-name", required=True, help="name of the model in requests and metrics")
     flag("--model", type=Path, help="GGUF file, or a folder with one (llama)")
     flag("--profile", type=Path, help="JSON file of times (simulated)")
-    flag("--port", type=int, default=8000)
-    flag("--kv-port", type=int, default=5600)
+    flag("--port", type=int, default=8000, help="port of the API and /metrics; default %(default)s")
+    flag("--kv-port", type=int, default=5600, help="port where decode engines fetch KV; default %(default)s")
     flag("--advertise-host", default=os.environ.get("POD_IP", "127.0.0.1"), help="where decode engines find this one")
-    flag("--context-length", type=_positive, default=2048, help="tokens of one request, prompt and answer")
-    flag("--max-sequences", type=_positive, default=8, help="sequences that run at once")
-    flag("--max-batch-tokens", type=_positive, default=512, help="token budget of a step")
+    flag(
+        "--context-length",
+        type=_positive,
+        default=2048,
+        help="tokens of a request, prompt and answer; default %(default)s",
+    )
+    flag("--max-sequences", type=_positive, default=8, help="sequences that run at once; default %(default)s")
+    flag("--max-batch-tokens", type=_positive, default=512, help="token budget of a step; default %(default)s")
     flag("--kv-tokens", type=_positive, help="KV capacity in tokens (default: sequences × context; the profile's)")
-    flag("--batching", choices=get_args(Batching), default="chunked")
-    flag("--max-wait", type=float, default=0.05, help="seconds that a dynamic batch waits to fill")
-    flag("--on-kv-failure", choices=("recompute", "fail"), default="recompute")
-    flag("--kv-lease", type=float, default=30.0, help="seconds that a prefilled state waits to be fetched")
-    flag("--drain-timeout", type=float, default=60.0, help="seconds that running requests get after SIGTERM")
-    flag("--threads", type=_positive, default=1)
+    flag(
+        "--batching",
+        choices=get_args(Batching),
+        default="chunked",
+        help="how requests share steps; default %(default)s",
+    )
+    flag("--max-wait", type=float, default=0.05, help="seconds that a dynamic batch waits to fill; default %(default)s")
+    flag(
+        "--on-kv-failure",
+        choices=("recompute", "fail"),
+        default="recompute",
+        help="KV that cannot be had; default %(default)s",
+    )
+    flag(
+        "--kv-lease",
+        type=float,
+        default=30.0,
+        help="seconds that a prefilled state is kept to be fetched; default %(default)s",
+    )
+    flag(
+        "--drain-timeout",
+        type=float,
+        default=60.0,
+        help="seconds for running requests after SIGTERM; default %(default)s",
+    )
+    flag("--threads", type=_positive, default=1, help="of computation (llama); default %(default)s")
     found = parser.parse_args(arguments)
     if found.backend == "llama" and found.model is None:
         parser.error("--backend llama needs --model with a GGUF file")

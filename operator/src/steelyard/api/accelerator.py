@@ -49,7 +49,7 @@ class AcceleratorSpec(Record):
     memory_bandwidth: Rate | None = None
     """Bytes per second between memory and arithmetic units."""
     peak: Peak = Peak()
-    """Dense peak arithmetic by number format."""
+    """Dense peak arithmetic by number format, in operations per second. Absent: no unit for it."""
     interconnect: Interconnect | None = None
     """The fast links between accelerators. Absent: none but the host's bus."""
     per_node: Annotated[int, Field(ge=1, le=1024)] = 1

@@ -26,9 +26,11 @@ class Budget(Record):
     """The most the service may use."""
 
     accelerators: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Accelerators of all roles together. Default: the roles' maxima are the only limit."""
+    """Accelerators of all roles together; a spec whose minima pass it is refused. Default: the roles' maxima are the
+    only limit."""
     cost_per_hour: Annotated[float, Field(gt=0, le=10_000_000)] | None = None
-    """Cost of all accelerators per hour, in the currency of the catalogue's prices. Default: no limit."""
+    """Cost of all accelerators per hour, in the currency of the catalogue's prices. Stored, not acted on yet. Default:
+    no limit."""
 
 
 RatioText = Annotated[str, Field(max_length=9, pattern=r"^[1-9][0-9]{0,3}:[1-9][0-9]{0,3}$")]
@@ -53,12 +55,13 @@ class Autoscaling(Record):
     """How far the operator may change the number and the roles of replicas."""
 
     mode: Literal["Auto", "Recommend", "Off"] = "Auto"
-    """Auto: decides and acts. Recommend: decides and writes it into status, changes nothing. Off: after creation
-    nothing is written, so `kubectl scale` or another autoscaler rules. Default Auto."""
+    """Who sets the number of replicas. Auto: the operator; so far it keeps each role between min and max, and takes no
+    decisions from objectives. Recommend and Off: after creation the operator writes nothing, so `kubectl scale` or
+    another autoscaler rules. Default Auto."""
     budget: Budget = Budget()
     """The most the service may use."""
     ratio: RatioBounds = RatioBounds()
-    """Bounds of prefill:decode."""
+    """Bounds of prefill:decode, in accelerators. Stored, not acted on yet."""
     role_change: Literal["Allowed", "Never"] = "Allowed"
-    """Whether a running replica may change between prefill and decode where both pools run equal engines.
-    Default Allowed."""
+    """Whether a running replica may change between prefill and decode where both pools run equal engines. Stored, not
+    acted on yet. Default Allowed."""

@@ -13,10 +13,8 @@ class ConditionType(StrEnum):
     MODEL_READY = "ModelReady"  # the weights are where the engines read them
     PROGRESSING = "Progressing"  # the cluster is moving towards the spec
     AVAILABLE = "Available"  # requests are answered now
-    METRICS_FRESH = "MetricsFresh"  # measurements are recent enough to act on
-    OBJECTIVES_FEASIBLE = "ObjectivesFeasible"  # the hardware could meet the objectives at all
     OBJECTIVES_MET = "ObjectivesMet"  # attainment over the window is at or above the objective
-    SCALING_ACTIVE = "ScalingActive"  # decisions are carried out
+    SCALING_ACTIVE = "ScalingActive"  # the operator writes the numbers of replicas
     PAUSED = "Paused"  # the pause annotation holds everything
 
 
@@ -52,7 +50,7 @@ class Reason(StrEnum):
     PREFILL_NOT_READY = "PrefillNotReady"
     DECODE_NOT_READY = "DecodeNotReady"
     AGGREGATED_NOT_READY = "AggregatedNotReady"
-    # MetricsFresh, ObjectivesFeasible, ObjectivesMet, ScalingActive
+    # ObjectivesMet, ScalingActive
     NOT_MEASURED = "NotMeasured"
     NO_OBJECTIVES = "NoObjectives"
     MODE_AUTO = "ModeAuto"
@@ -74,7 +72,6 @@ class EventReason(StrEnum):
     CHILDREN_CHANGED = "ChildrenChanged"
     DRIFT_REPAIRED = "DriftRepaired"
     SCALED = "Scaled"
-    ROLE_CHANGED = "RoleChanged"
     AVAILABLE = "Available"
     UNAVAILABLE = "Unavailable"
     PAUSED = "Paused"

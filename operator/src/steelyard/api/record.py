@@ -42,6 +42,6 @@ def _text(value: object) -> str:
 
 
 class Free(Record):
-    """An object whose fields Kubernetes defines and we pass on unread, such as a pod's affinity."""
+    """An object whose fields are Kubernetes' own; it is passed on unread."""
 
     model_config = ConfigDict(extra="allow")

@@ -44,7 +44,7 @@ class InferenceServiceSpec(Record):
     routing: Routing = Routing()
     """The gateway in front of the engines."""
     objectives: Objectives = Objectives()
-    """Latency objectives."""
+    """Latency objectives, judged per request at the gateway. A request counts as met when it meets all that are set."""
     autoscaling: Autoscaling = Autoscaling()
     """How far the operator may change the number and the roles of replicas."""
 

@@ -111,13 +111,13 @@ class Status(Record):
     aggregated: RoleStatus | None = None
     """Replicas that do both."""
     objectives: ObjectivesStatus | None = None
-    """How well the objectives were met."""
+    """How well the objectives were met. Not written yet."""
     memory: Memory | None = None
-    """Memory of one engine replica."""
+    """Memory of one engine replica. Not written yet."""
     decision: Decision | None = None
-    """The latest decision."""
+    """The latest decision. Not written yet."""
     history: Annotated[tuple[Decision, ...], Field(max_length=10, json_schema_extra=_ATOMIC)] = ()
-    """Earlier decisions, latest first."""
+    """Earlier decisions, latest first. Not written yet."""
     conditions: Annotated[
         tuple[Condition, ...],
         Field(
@@ -125,5 +125,4 @@ class Status(Record):
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = ()
-    """Standing statements: Accepted, ModelReady, Progressing, Available, MetricsFresh, ObjectivesFeasible,
-    ObjectivesMet, ScalingActive, Paused."""
+    """Standing statements: Accepted, ModelReady, Progressing, Available, ObjectivesMet, ScalingActive, Paused."""

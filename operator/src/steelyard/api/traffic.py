@@ -45,7 +45,8 @@ class Routing(Record):
     limits: Limits = Limits()
     """What one gateway process takes on."""
     affinity: Literal["none", "prefix"] = "prefix"
-    """prefix: requests that begin alike prefer the replica that has seen the beginning. Default prefix."""
+    """prefix: requests that begin alike prefer the replica that has seen the beginning. none: any replica. Default
+    prefix."""
     replicas: Annotated[int, Field(ge=1, le=64)] = 2
     """Gateway processes. Default 2."""
     request_timeout: Duration = Duration("600s")

@@ -26,14 +26,21 @@ def main() -> None:
 
 def parse(arguments: list[str]) -> Options:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="steelyard-gateway", description=__doc__)
+    said = "The serving data path: an OpenAI API in front of prefill and decode engines."
+    parser = argparse.ArgumentParser(prog="steelyard-gateway", description=said)
     parser.add_argument("--config", required=True, help="settings file (JSON), re-read when it changes")
-    parser.add_argument("--port", type=int, default=8000, help="port of the API")
-    parser.add_argument("--metrics-port", type=int, default=9090, help="port of /metrics, /ready, /live, /demand")
+    parser.add_argument("--port", type=int, default=8000, help="port of the API; default %(default)s")
+    parser.add_argument(
+        "--metrics-port", type=int, default=9090, help="of /metrics, /ready, /live, /demand; default %(default)s"
+    )
     parser.add_argument("--host", default="", help="address to listen on; default all")
     parser.add_argument("--pods", help="JSON file of engine pods, instead of the API server")
-    parser.add_argument("--drain-delay", type=float, default=3.0, help="seconds to go on accepting after SIGTERM")
-    parser.add_argument("--drain-timeout", type=float, default=60.0, help="seconds to finish what runs after that")
+    parser.add_argument(
+        "--drain-delay", type=float, default=3.0, help="seconds of accepting after SIGTERM; default %(default)s"
+    )
+    parser.add_argument(
+        "--drain-timeout", type=float, default=60.0, help="seconds to finish what runs then; default %(default)s"
+    )
     return Options(**vars(parser.parse_args(arguments)))
 
 

@@ -32,8 +32,9 @@ WAIT_FOR_KINDS_SECONDS = 3
 def main() -> None:
     """Run until SIGTERM; exit status 2 means wrong settings."""
     parser = argparse.ArgumentParser(prog="steelyard-operator", description="Serves InferenceServices.")
-    parser.add_argument("--config", type=Path, default=Path("/etc/steelyard/operator.yaml"), help="settings file")
-    parser.add_argument("--port", type=int, default=probes.PORT, help="port of /live, /ready and /metrics")
+    config = Path("/etc/steelyard/operator.yaml")
+    parser.add_argument("--config", type=Path, default=config, help="settings file (YAML); default %(default)s")
+    parser.add_argument("--port", type=int, default=probes.PORT, help="of /live, /ready, /metrics; default %(default)s")
     given = parser.parse_args()
     logs.start()
     try:
