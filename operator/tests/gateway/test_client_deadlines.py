@@ -5,7 +5,7 @@ import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
-from gateway_fakes import raw_request
+from gateway_calls import raw_request
 from steelyard.gateway.errors import ClientError
 from steelyard.gateway.server import BODY_SECONDS, HEAD_SECONDS, IDLE_SECONDS, LINGER_SECONDS, Client, Request
 from steelyard.gateway.wire import full_response

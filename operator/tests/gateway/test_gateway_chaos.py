@@ -9,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from gateway_fakes import Behaviour, Connection, FakeEngine, Seen, completion, gateway, pod, raw_request, wait_until
+from gateway_calls import Connection, completion, raw_request
+from gateway_fakes import Behaviour, FakeEngine, Seen, pod
+from gateway_process import gateway, wait_until
 
 CLIENTS, REQUESTS = 8, 12
 

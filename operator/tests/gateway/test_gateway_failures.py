@@ -5,19 +5,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from gateway_fakes import (
-    Behaviour,
-    Connection,
-    FakeEngine,
-    GatewayProcess,
-    Seen,
-    complete,
-    completion,
-    gateway,
-    pod,
-    raw_request,
-    wait_until,
-)
+from gateway_calls import Connection, complete, completion, raw_request
+from gateway_fakes import Behaviour, FakeEngine, Seen, pod
+from gateway_process import GatewayProcess, gateway, wait_until
 
 
 def ended(process: GatewayProcess, outcome: str) -> float:

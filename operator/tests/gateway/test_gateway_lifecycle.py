@@ -14,18 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_fakes import (
-    Behaviour,
-    Connection,
-    FakeEngine,
-    complete,
-    completion,
-    gateway,
-    pod,
-    raw_request,
-    request,
-    wait_until,
-)
+from gateway_calls import Connection, complete, completion, raw_request, request
+from gateway_fakes import Behaviour, FakeEngine, pod
+from gateway_process import gateway, wait_until
 from steelyard.gateway.pods import Pod
 from steelyard.gateway.watch import ApiServer, PodWatch
 

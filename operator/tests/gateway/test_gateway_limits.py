@@ -6,19 +6,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from gateway_fakes import (
-    Behaviour,
-    Connection,
-    FakeEngine,
-    GatewayProcess,
-    complete,
-    completion,
-    gateway,
-    pod,
-    raw_request,
-    request,
-    wait_until,
-)
+from gateway_calls import Connection, complete, completion, raw_request, request
+from gateway_fakes import Behaviour, FakeEngine, pod
+from gateway_process import GatewayProcess, gateway, wait_until
 
 PATH = "/v1/completions"
 LIMIT = 100_000

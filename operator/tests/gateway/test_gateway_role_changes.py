@@ -2,7 +2,9 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from gateway_fakes import Behaviour, Connection, FakeEngine, complete, completion, gateway, pod, raw_request, wait_until
+from gateway_calls import Connection, complete, completion, raw_request
+from gateway_fakes import Behaviour, FakeEngine, pod
+from gateway_process import gateway, wait_until
 
 LONG = Behaviour(tokens=100_000, interval=0.05)
 

@@ -7,23 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from gateway_fakes import (
-    KV,
-    MODEL,
-    Answer,
-    Behaviour,
-    Connection,
-    FakeEngine,
-    GatewayProcess,
-    Seen,
-    complete,
-    completion,
-    gateway,
-    pod,
-    raw_request,
-    request,
-    wait_until,
-)
+from gateway_calls import MODEL, Answer, Connection, complete, completion, raw_request, request
+from gateway_fakes import KV, Behaviour, FakeEngine, Seen, pod
+from gateway_process import GatewayProcess, gateway, wait_until
 
 PATHS = ["/v1/completions", "/v1/chat/completions"]
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_fakes import Connection, GatewayProcess, free_port, gateway, raw_request, request, wait_until
+from gateway_calls import Connection, metric_sum, raw_request, request
+from gateway_process import GatewayProcess, free_port, gateway, wait_until
 
 MODEL = "sim"
 PROFILE = {
@@ -50,15 +51,7 @@ class Engine:
             return False
 
     def metric(self, name: str, **labels: str) -> float:
-        total = 0.0
-        for line in request(self.port, "GET", "/metrics").body.decode().splitlines():
-            if (
-                line.startswith(name)
-                and line[len(name)] in "{ "
-                and all(f'{k}="{v}"' in line for k, v in labels.items())
-            ):
-                total += float(line.rpartition(" ")[2])
-        return total
+        return metric_sum(request(self.port, "GET", "/metrics").body, name, labels)
 
     def pod(self, role: str, **more: Any) -> dict[str, Any]:
         return {"name": self.name, "address": "127.0.0.1", "port": self.port, "role": role, "kvGroup": "g", **more}
