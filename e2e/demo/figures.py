@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import urllib.request
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from e2e.platform import Platform
+from e2e.platform import Platform, condition
 
 PROMPT_TOKENS = "vllm:prompt_tokens_by_source_total"
 TRANSFERRED = "steelyard_engine_kv_transfer_bytes_total"
 
 Counts = Counter[tuple[str, str]]
+
+
+def prompt_tokens(counts: Counts) -> int:
+    """Prompt tokens from every source: computed, found in the cache, transferred."""
+    return sum(count for (metric, _), count in counts.items() if metric == PROMPT_TOKENS)
 
 
 def parse(text: str) -> Counts:
@@ -40,6 +46,11 @@ def of_pods(platform: Platform, pods: Iterable[str], namespace: str) -> Counts:
 
 
 def ready_pods(platform: Platform, service: str, role: str, namespace: str) -> list[str]:
-    """Names of the service's engine pods that do `role` now."""
+    """Names of the service's engine pods that do `role` now; those on their way out do not count."""
     selector = f"serving.steelyard.dev/service={service},serving.steelyard.dev/role={role}"
-    return [pod["metadata"]["name"] for pod in platform.items("pod", namespace, selector)]
+    pods = platform.items("pod", namespace, selector)
+    return [pod["metadata"]["name"] for pod in pods if condition(pod, "Ready") == "True" and not _leaves(pod)]
+
+
+def _leaves(pod: Mapping[str, Any]) -> bool:
+    return "deletionTimestamp" in pod["metadata"]

@@ -1,4 +1,4 @@
-"""A client as a user would write one: a streamed completion over HTTP, with the time of its first token."""
+"""A client as a user would write one: a streamed chat answer over HTTP, with the time of its first token."""
 
 from __future__ import annotations
 
@@ -22,23 +22,29 @@ class Answer:
     seconds: float
 
 
-def stream_completion(base: str, model: str, prompt: str, max_tokens: int) -> Answer:
-    """Greedy completion of `prompt`, streamed; raises httpx.HTTPStatusError with the server's message when refused."""
-    body = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "stream": True,
-            "stream_options": {"include_usage": True}}  # fmt: skip
+def stream_chat(base: str, model: str, question: str, max_tokens: int) -> Answer:
+    """The greedy answer to `question`, streamed; raises httpx.HTTPStatusError with the server's message when refused."""
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": question}],
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
     started = time.monotonic()
     first: float | None = None
     text, usage = "", {"prompt_tokens": 0, "completion_tokens": 0}
-    with httpx.stream("POST", f"{base}/v1/completions", json=body, timeout=120) as reply:
+    with httpx.stream("POST", f"{base}/v1/chat/completions", json=body, timeout=120) as reply:
         if reply.is_error:
             reply.read()
             raise httpx.HTTPStatusError(f"{reply.status_code}: {reply.text}", request=reply.request, response=reply)
         for event in events(reply):
             usage = event.get("usage") or usage
             for choice in event.get("choices", []):
-                if choice.get("text"):
+                if piece := choice.get("delta", {}).get("content"):
                     first = first or time.monotonic()
-                    text += choice["text"]
+                    text += piece
     done = time.monotonic()
     return Answer(text, usage["prompt_tokens"], usage["completion_tokens"], (first or done) - started, done - started)
 
