@@ -1,7 +1,7 @@
 """The one writer of `replicas`: the Deployments' `/scale`, under a field manager of its own.
 
 Because the children never hold `replicas`, anybody's autoscaler may write the same subresource when the mode leaves it
-to them (contracts.md, Replicas).
+to them (docs/design/operator.md).
 
 The write is a server-side apply, not a patch: the API server does not record who patched `/scale` as long as nobody
 owns the field, and that record is how `decide/replicas.py` knows whether the number was ever written.

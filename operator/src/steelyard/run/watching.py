@@ -1,6 +1,6 @@
 """The kopf side: watch our kinds and the labelled children, and turn every event into an ask for its service.
 
-kopf is used for watching only (`on.event`): no finalizers, no annotations, no state of its own (architecture.md). The
+kopf is used for watching only (`on.event`): no finalizers, no annotations, no state of its own (docs/design/operator.md). The
 label selectors are applied by the API server, so other people's pods never reach this process.
 """
 
