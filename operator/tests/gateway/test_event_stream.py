@@ -105,6 +105,23 @@ def test_an_engines_error_event_is_noticed() -> None:
     assert not run([event(token('{"error": no')), DONE])[1].failed
 
 
+@pytest.mark.parametrize("usage", [{"prompt_tokens": -1}, {"completion_tokens": 2**31}, {"prompt_tokens": 10**400}])
+def test_usage_that_cannot_be_is_not_believed(usage: dict[str, int]) -> None:
+    stream = run([event({"usage": {"prompt_tokens": 5}}), event({"usage": usage}), DONE])[1]
+    assert stream.usage is not None
+    assert stream.usage.prompt_tokens == 5
+
+
+@pytest.mark.parametrize("after", [b": bye\n\n", b"", b"data: [DONE]\n\n"])
+def test_the_end_is_seen_whatever_comes_with_it(after: bytes) -> None:
+    stream = run([TOKENS[0] + DONE + after])[1]
+    assert (stream.done, stream.events) == (True, 1)
+
+
+def test_words_of_an_answer_are_no_end() -> None:
+    assert not run([event(token("data: [DONE]\n\ndata: [DONE]"))])[1].done
+
+
 def test_an_endless_event_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events_module, "MAX_EVENT", 1000)
     stream = EventStream(wants_usage=False, wants_running_usage=False)

@@ -6,9 +6,11 @@ object; only an event that holds one is parsed. A client that did not ask for us
 the final event alone, unless it asked for running totals; for our own account the last value counts, never the sum.
 """
 
+import re
+
 import msgspec
 
-from steelyard.gateway.usage import Usage
+from steelyard.gateway.usage import Usage, read_usage
 
 MAX_EVENT = 8 * 1024 * 1024
 
@@ -16,9 +18,9 @@ _END, _END_CRLF = b"\n\n", b"\r\n\r\n"
 _MARK, _MARK_SPACED = b'"usage":{', b'"usage": {'
 _ERROR, _ERROR_SPACED = b'data: {"error":', b'data: {"error" :'
 _DATA, _NEXT_DATA = b"data:", b"\ndata:"
+_FINAL = re.compile(rb"^data: ?\[DONE\]\r?$", re.MULTILINE)  # whatever comments follow it
 
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_decode_usage = msgspec.json.Decoder(Usage).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -54,9 +56,9 @@ class EventStream:
         if _ERROR in data or _ERROR_SPACED in data:
             self.failed = True
         self.events += data.startswith(_DATA) + data.count(_NEXT_DATA)
-        if data.endswith((b"data: [DONE]\n\n", b"data: [DONE]\r\n\r\n", b"data:[DONE]\n\n")):
+        if b"[DONE]" in data and (found := len(_FINAL.findall(data))):
             self.done = True
-            self.events -= 1
+            self.events -= found
         return data
 
     def rest(self) -> bytes:
@@ -85,7 +87,7 @@ class EventStream:
             usage = fields.get("usage")
             if usage is None or bytes(usage) == b"null":
                 return event
-            self.usage = _decode_usage(usage)
+            self.usage = read_usage(usage) or self.usage
         except (msgspec.MsgspecError, RecursionError):
             return event
         final = bytes(fields.get("choices", b"")).replace(b" ", b"") == b"[]"

@@ -240,8 +240,10 @@ class Exchange:
             ):  # it drains or starts: ask its health before its next call
                 self._router.broken(self.backend, "answered 503")
             self._again(f"answered {self._status}")
-        elif self._status != 200:
+        elif 400 <= self._status < 600:
             self._pass_on_error(body)
+        elif self._status != 200:
+            self._not_an_answer(f"answered {self._status}")
         elif self.leg is Leg.PREFILL:
             self._prefill_ended(read_reply(body))
         else:
@@ -299,13 +301,22 @@ class Exchange:
         self._router.prefilled(self, reply.usage)
 
     def _whole_answer(self, body: bytes) -> None:
+        reply = read_reply(body)
+        if not reply.complete:
+            self._not_an_answer("answered 200 without an answer")
+            return
         self.last_at = self._router.now()
-        self.usage = read_reply(body).usage
+        self.usage = reply.usage
         if self._stream_started:  # a stream was promised by a sign of life, and the engine answered in one piece
             self._end_with_error(ClientError(502, "the engine did not stream its answer"), Outcome.FAILED)
             return
         self._finish(Outcome.COMPLETED)
         self._reply(200, body)
+
+    def _not_an_answer(self, why: str) -> None:
+        """End: the engine is well and said something, but nothing that can be passed on as an answer or an error."""
+        log.warning("request failed", extra={"fields": {**self._facts(), "why": why}})
+        self._end_with_error(ClientError(502, "the engine gave no answer", code="engine_failed"), Outcome.FAILED)
 
     def _stream_ended(self, events: EventStream) -> None:
         self.usage = events.usage

@@ -140,7 +140,7 @@ class Backend:
                 _, connection = await self._loop.create_connection(
                     lambda: Upstream(self), self.pod.address, self.pod.port
                 )
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, ValueError) as error:  # ValueError: an address that nobody can have
             why = (
                 f"no connection within {CONNECT_TIMEOUT_SECONDS:g} s" if isinstance(error, TimeoutError) else str(error)
             )
@@ -184,6 +184,8 @@ class Upstream(asyncio.Protocol):
         "_paused",
         "_received",
         "_retry_after",
+        "_status",
+        "_surplus",
         "_transport",
         "idle_since",
     )
@@ -208,7 +210,7 @@ class Upstream(asyncio.Protocol):
     def start(self, call: Call) -> None:
         """Send a call's request and wait for its answer."""
         self._call = call
-        self._ended = self._head_done = self._keep_alive = self._received = False
+        self._ended = self._head_done = self._keep_alive = self._received = self._surplus = False
         self._head_bytes = 0
         self._content_type = b""
         self._retry_after: bytes | None = None
@@ -253,9 +255,14 @@ class Upstream(asyncio.Protocol):
         head_was_done = self._head_done
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self.drop()
-            call.broken(f"engine {self._backend.pod.name} answered with broken HTTP: {error}")
+            why = "another protocol" if isinstance(error, httptools.HttpParserUpgrade) else f"broken HTTP: {error}"
+            call.broken(f"engine {self._backend.pod.name} answered with {why}")
+            return
+        if self._surplus:  # where its answer ends is not known: neither it nor what follows can be trusted
+            self.drop()
+            call.broken(f"engine {self._backend.pod.name} answered with more than its answer")
             return
         if not self._head_done:
             self._head_bytes += len(data)
@@ -265,7 +272,7 @@ class Upstream(asyncio.Protocol):
             return
         if not head_was_done:
             call.request = b""  # it cannot be sent again any more
-            call.caller.answer_head(self._parser.get_status_code(), self._content_type, self._retry_after)
+            call.caller.answer_head(self._status, self._content_type, self._retry_after)
         if self._parts and not call.over:
             parts, self._parts = self._parts, []
             call.caller.answer_data(parts[0] if len(parts) == 1 else b"".join(parts))
@@ -287,6 +294,10 @@ class Upstream(asyncio.Protocol):
 
     # What the parser finds. These only note facts: an exception here would look like broken HTTP.
 
+    def on_message_begin(self) -> None:
+        """Note bytes beyond the answer's end."""
+        self._surplus = self._ended
+
     def on_header(self, name: bytes, value: bytes) -> None:
         """Note the few fields that are passed on."""
         lower = name.lower()
@@ -296,8 +307,9 @@ class Upstream(asyncio.Protocol):
             self._retry_after = value
 
     def on_headers_complete(self) -> None:
-        """Note that the head is complete."""
-        self._head_done = True
+        """Note that the head is complete, unless it only announces another (1xx)."""
+        self._status = self._parser.get_status_code()
+        self._head_done = not 100 <= self._status < 200
 
     def on_body(self, body: bytes) -> None:
         """Note a part of the body."""
@@ -305,5 +317,8 @@ class Upstream(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Note the end, and whether the connection can be used again (valid only inside this callback)."""
+        if not self._head_done:
+            self._content_type, self._retry_after = b"", None
+            return
         self._ended = True
         self._keep_alive = self._parser.should_keep_alive()

@@ -1,19 +1,23 @@
-"""Token counts as engines report them in `usage`; partial and missing ones are tolerated."""
+"""Token counts as engines report them in `usage`; partial and missing ones are tolerated, impossible ones not believed."""
+
+from typing import Annotated
 
 import msgspec
+
+Tokens = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]  # counters only rise, and their sums stay exact
 
 
 class PromptDetails(msgspec.Struct, frozen=True):
     """Where the prompt's tokens came from."""
 
-    cached_tokens: int | None = None
+    cached_tokens: Tokens | None = None
 
 
 class Usage(msgspec.Struct, frozen=True):
     """OpenAI's usage."""
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Tokens | None = None
+    completion_tokens: Tokens | None = None
     prompt_tokens_details: PromptDetails | None = None
 
     @property
@@ -24,18 +28,35 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """An engine's whole answer, as far as the gateway reads it."""
+    """An engine's whole answer, as far as the gateway reads it. `complete`: it is an answer at all, with choices."""
 
     usage: Usage | None = None
     kv_transfer_params: msgspec.Raw = msgspec.Raw(b"null")
+    complete: bool = False
 
 
-_decode_reply = msgspec.json.Decoder(Reply).decode
+class _Answer(msgspec.Struct, frozen=True):
+    usage: msgspec.Raw = msgspec.Raw(b"null")
+    kv_transfer_params: msgspec.Raw = msgspec.Raw(b"null")
+    choices: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_decode_answer = msgspec.json.Decoder(_Answer).decode
+_decode_usage = msgspec.json.Decoder(Usage | None).decode
 
 
 def read_reply(body: bytes) -> Reply:
-    """Read what the gateway needs of an engine's answer; an answer in another shape reads as one without usage."""
+    """Read what the gateway needs of an engine's answer; what cannot be read counts as left out."""
     try:
-        return _decode_reply(body)
+        answer = _decode_answer(body)
     except (msgspec.MsgspecError, RecursionError):
         return Reply()
+    return Reply(read_usage(answer.usage), answer.kv_transfer_params, bytes(answer.choices)[:1] == b"[")
+
+
+def read_usage(raw: msgspec.Raw) -> Usage | None:
+    """Read a usage object; None where it is missing or impossible."""
+    try:
+        return _decode_usage(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
