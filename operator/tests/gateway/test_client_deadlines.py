@@ -7,8 +7,16 @@ from collections.abc import Awaitable, Callable
 import pytest
 from gateway_calls import raw_request
 from steelyard.gateway.errors import ClientError
-from steelyard.gateway.server import BODY_SECONDS, HEAD_SECONDS, IDLE_SECONDS, LINGER_SECONDS, Client, Request
-from steelyard.gateway.wire import full_response
+from steelyard.gateway.server import (
+    BODY_SECONDS,
+    FLUSH_SECONDS,
+    HEAD_SECONDS,
+    IDLE_SECONDS,
+    LINGER_SECONDS,
+    Client,
+    Request,
+)
+from steelyard.gateway.wire import MAX_HEAD, full_response
 
 
 class Clock:
@@ -190,6 +198,114 @@ def test_an_offer_of_http2_is_ignored_and_the_body_read() -> None:
 
     talk(script)
     assert bodies == [b"{1}", b"{2}"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "POST /v1/completions HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\ncontent-length: 2",
+        "POST /v1/completions HTTP/1.1\r\nconnection: upgrade, keep-alive\r\nupgrade: x\r\ncontent-length: 20",
+        "GET /v1/models HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket",
+        "CONNECT /v1/completions HTTP/1.1",
+    ],
+)
+def test_another_protocol_is_refused_with_one_answer(head: str) -> None:
+    """The parser leaves the body unread: an answer to the request without it and one to the rest would be two."""
+
+    async def script(clock: Clock, peer: Peer) -> None:
+        await peer.send(head.encode() + b"\r\nhost: x\r\n\r\n{}" + WHOLE)
+        assert await peer.status() == 400
+        assert await peer.closed()
+
+    assert talk(script).early == [400]
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_trailer_neither_counts_as_head_nor_speaks_for_it(wait: bool) -> None:
+    seen: list[Request] = []
+
+    async def script(clock: Clock, peer: Peer) -> None:
+        clock.body_limit = 2 * MAX_HEAD
+        serve = clock.serve
+
+        def noting(client: Client, request: Request) -> None:
+            seen.append(request)
+            serve(client, request)
+
+        clock.serve = noting  # type: ignore[method-assign]
+        body = b"x" * (MAX_HEAD + 1)
+        await peer.send(raw_request("POST", "/v1/completions", transfer_encoding="chunked"))
+        await peer.send(b"%x\r\n%b\r\n0\r\n" % (len(body), body))
+        if wait:
+            await peer.send(b"authoriza")
+        await peer.send((b"" if not wait else b"tion: Bearer x\r\n") + b"x-checksum: 1\r\n\r\n")
+        assert await peer.status() == 200
+
+    assert talk(script).early == []
+    assert [(len(request.body), request.authorization) for request in seen] == [(MAX_HEAD + 1, None)]
+
+
+def test_a_trailer_without_end_is_refused() -> None:
+    """The parser keeps a field until it is whole, and no limit of the body's sees it."""
+
+    async def script(clock: Clock, peer: Peer) -> None:
+        await peer.send(raw_request("POST", "/v1/completions", transfer_encoding="chunked") + b"1\r\nx\r\n0\r\nx: ")
+        for _ in range(5):
+            await peer.send(b"y" * (MAX_HEAD // 4))
+        assert await peer.status() == 431
+
+    assert talk(script).early == [431]
+
+
+def test_what_follows_a_request_that_ends_its_connection_is_no_request() -> None:
+    async def script(clock: Clock, peer: Peer) -> None:
+        await peer.send(raw_request("POST", "/v1/completions", b"{}", connection="close") + b"GARBAGE")
+        assert await peer.status() == 200
+        assert await peer.closed()
+
+    assert talk(script).early == []
+
+
+def big_answers(clock: Clock, served: list[Request], size: int) -> None:
+    def serve(client: Client, request: Request) -> None:
+        served.append(request)
+        client.respond(full_response(200, b"x" * size, keep_alive=client.keep_alive()))
+
+    clock.serve = serve  # type: ignore[method-assign]
+
+
+def test_a_client_that_reads_no_answers_gets_no_more_of_them() -> None:
+    """Answers to requests sent ahead would fill memory as fast as a client can ask."""
+
+    async def script(clock: Clock, peer: Peer) -> None:
+        served: list[Request] = []
+        big_answers(clock, served, 4 * 1024 * 1024)
+        for _ in range(10):
+            await peer.send(WHOLE)
+        few = len(served)
+        assert few <= 3
+        for _ in range(10):
+            assert await peer.status() == 200
+        assert len(served) == 10, "they were not lost"
+
+    talk(script)
+
+
+def test_a_closing_connection_is_broken_off_when_its_client_does_not_read() -> None:
+    async def script(clock: Clock, peer: Peer) -> None:
+        big_answers(clock, [], 16 * 1024 * 1024)
+        await peer.send(raw_request("POST", "/v1/completions", b"{}", connection="close"))
+        await peer.wait(FLUSH_SECONDS - 1)
+        assert clock.clients, "it has its time"
+        await peer.reader.read(1024 * 1024)
+        await asyncio.sleep(0.1)
+        await peer.wait(2)
+        assert clock.clients, "it reads, if slowly"
+        await peer.wait(FLUSH_SECONDS + 1)
+        await peer.wait(FLUSH_SECONDS + 1)
+        assert not clock.clients
+
+    talk(script)
 
 
 def test_no_connection_is_taken_beyond_the_limit() -> None:

@@ -30,6 +30,7 @@ HEAD_SECONDS = 10.0  # from a request's first byte (or the connection's start) t
 BODY_SECONDS = 60.0  # from there to the end of its body
 IDLE_SECONDS = 75.0  # of an unused connection
 LINGER_SECONDS = 2.0  # of reading on after a refusal
+FLUSH_SECONDS = 30.0  # that a closing connection's client may go without reading anything of what is left for it
 
 _SAFE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 # Some clients (Java's, by default) offer HTTP/2 with every request. A server may ignore that; the parser would take the
@@ -95,9 +96,9 @@ class Client(asyncio.Protocol):
 
     __slots__ = (
         "_answering",
+        "_bare_reads",
         "_deadline",
         "_head_done",
-        "_head_reads",
         "_keep",
         "_lingering",
         "_parser",
@@ -108,6 +109,7 @@ class Client(asyncio.Protocol):
         "_service",
         "_serving",
         "_transport",
+        "_unsent",
         "closed",
         "paused_since",
         "request",
@@ -121,7 +123,8 @@ class Client(asyncio.Protocol):
         self._rx: Request | None = None
         self._refused: ClientError | None = None
         self._head_done = False
-        self._head_reads = 0  # bytes of reads that neither began nor ended within a head
+        self._bare_reads = 0  # bytes of reads that held nothing but a part of a head or trailer, which the parser keeps
+        self._unsent = 0  # bytes left for the client when the connection was closed
         self._keep = True
         self._serving = self._lingering = self._reading_paused = False
         self.request: Request | None = None  # being answered
@@ -161,6 +164,7 @@ class Client(asyncio.Protocol):
         self.paused_since = None
         if self._answering is not None:
             self._answering.client_paused(False)
+        self._next()
 
     def sweep(self, now: float) -> None:
         """Close what has been idle or half-sent for too long."""
@@ -168,6 +172,11 @@ class Client(asyncio.Protocol):
             return
         if self._lingering:
             self.abort()
+        elif self._transport.is_closing():
+            left = self._transport.get_write_buffer_size()
+            if left >= self._unsent:
+                self.abort()
+            self._unsent, self._deadline = left, now + FLUSH_SECONDS
         elif self._rx is not None:
             self._refuse(ClientError(408, "the request did not arrive in time"))
         else:
@@ -190,15 +199,18 @@ class Client(asyncio.Protocol):
             return
         if self._rx is None and b"h2c" in data:
             data = _OFFER.sub(b"", data)
-        in_head = self._rx is not None and not self._head_done
+        rx, head_was_done = self._rx, self._head_done
+        size = rx.size if rx is not None else 0
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._refused = self._refused or ClientError(400, "the request is not valid HTTP/1.1")
-        if in_head and self._rx is not None and not self._head_done:
-            self._head_reads += len(data)
-            if self._head_reads > MAX_HEAD:
+        if rx is not None and self._rx is rx and (not self._head_done or (head_was_done and rx.size == size)):
+            self._bare_reads += len(data)
+            if self._bare_reads > MAX_HEAD:
                 self._head_too_large()
+        else:
+            self._bare_reads = 0
         if len(self._pending) >= MAX_PIPELINED and not self._reading_paused:
             self._reading_paused = True
             self._transport.pause_reading()
@@ -207,7 +219,7 @@ class Client(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """Begin a request."""
         self._rx = Request()
-        self._head_done, self._head_reads = False, 0
+        self._head_done = False
         self._deadline = self._service.now() + HEAD_SECONDS
 
     def on_url(self, url: bytes) -> None:
@@ -219,7 +231,7 @@ class Client(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Note the few fields that matter here."""
         rx = self._rx
-        if rx is None:
+        if rx is None or self._head_done:  # nothing in a trailer may count as if it had been in the head
             return
         self._count_head(len(name) + len(value))
         lower = name.lower()
@@ -246,7 +258,7 @@ class Client(asyncio.Protocol):
         self._deadline = self._service.now() + BODY_SECONDS
         if rx.length is not None and rx.length > self._service.body_limit:
             self._body_too_large()
-        elif rx.expect and self.request is None and self._refused is None:
+        elif rx.expect and self.request is None and not self._pending and self._refused is None:
             self._transport.write(CONTINUE)
 
     def on_body(self, body: bytes) -> None:
@@ -265,6 +277,9 @@ class Client(asyncio.Protocol):
         """A request is complete (`should_keep_alive` is valid only inside this callback)."""
         rx, self._rx = self._rx, None
         if rx is None or self._refused is not None:
+            return
+        if self._parser.should_upgrade():  # the parser stops here and leaves the body unread
+            self._refused = ClientError(400, "only HTTP/1.1 is spoken here: leave out Upgrade and CONNECT")
             return
         rx.method = self._parser.get_method()
         # A response to HEAD ends at its head; ours, an error, has a body: nothing may follow it on this connection.
@@ -344,14 +359,21 @@ class Client(asyncio.Protocol):
             return
         self._serving = True
         try:
-            while self._pending and self.request is None and not self._transport.is_closing():
+            # A client that does not read its answers gets no more of them: they would fill memory.
+            while (
+                self._pending
+                and self.request is None
+                and self.paused_since is None
+                and not self._transport.is_closing()
+            ):
                 request = self.request = self._pending.popleft()
                 answering = self._service.serve(self, request)
                 if self.request is request:
                     self._answering = answering
         finally:
             self._serving = False
-        if self._refused is not None and self.request is None and not self._lingering:
+        over = self.request is None and not self._pending and not self._lingering
+        if self._refused is not None and over and not self._transport.is_closing():
             self._refuse(self._refused)
 
     def _refuse(self, error: ClientError) -> None:
@@ -360,9 +382,12 @@ class Client(asyncio.Protocol):
         self._service.refused_early(error)
         self._lingering = True
         self._deadline = self._service.now() + LINGER_SECONDS
-        if not self._transport.is_closing():
-            self._transport.write(error_response(error, keep_alive=False))
-            self._transport.write_eof()
+        self._transport.write(error_response(error, keep_alive=False))
+        self._transport.write_eof()
 
     def _close(self) -> None:
+        """Close once everything written has been read, or its client has stopped reading (see `sweep`)."""
+        if not self._transport.is_closing():
+            self._unsent = self._transport.get_write_buffer_size()
+            self._deadline = self._service.now() + FLUSH_SECONDS
         self._transport.close()
