@@ -72,6 +72,36 @@ def test_settings_are_re_read_and_bad_ones_refused() -> None:
         wait_until(lambda: complete(process.port).status == 200)
 
 
+def test_refused_settings_change_no_part(tmp_path: Path) -> None:
+    """With a new key file that is not there the old one stays in use, and its rotation is still seen."""
+    keys, engine = tmp_path / "keys", FakeEngine()
+    keys.write_text("old\n")
+
+    def status(key: str) -> int:
+        return request(process.port, "GET", "/v1/models", authorization=f"Bearer {key}").status
+
+    with gateway([pod(engine, "aggregated")], {"topology": "Aggregated", "apiKeysFile": str(keys)}) as process:
+        process.write_settings(apiKeysFile=str(tmp_path / "nowhere"), servedName="other")
+        wait_until(lambda: process.metric("steelyard_gateway_settings_refused_total") == 1)
+        assert status("old") == 200
+        keys.write_text("new\n")
+        wait_until(lambda: status("new") == 200)
+        assert status("old") == 401
+        (tmp_path / "nowhere").write_text("stranger\n")
+        keys.write_text("newer\n")
+        wait_until(lambda: status("newer") == 200)
+        assert status("stranger") == 401
+
+
+def test_a_pod_with_an_address_that_nobody_can_have_is_a_pod_that_cannot_be_reached() -> None:
+    engine = FakeEngine()
+    pods = [pod(engine, "aggregated", "odd", address="x" * 300), pod(engine, "aggregated", "other", address="a\0b")]
+    with gateway(pods, {"topology": "Aggregated"}) as process:
+        assert complete(process.port).status in (502, 503)
+        process.write_pods([pod(engine, "aggregated")])
+        wait_until(lambda: complete(process.port).status == 200)
+
+
 @pytest.mark.parametrize(("config", "message"), [("{}", "service"), ("nonsense", "malformed"), (None, "No such file")])
 def test_it_does_not_start_without_good_settings(tmp_path: Path, config: str | None, message: str) -> None:
     path = tmp_path / "gateway.json"
@@ -260,6 +290,18 @@ def test_the_last_known_pods_stay_while_the_api_server_is_away(
     api.broken = False
     api.event("ADDED", api.pod("b"))
     wait_until(lambda: "b" in facts(found))
+
+
+def test_an_error_of_any_kind_does_not_end_the_watch(watched: Watched, tmp_path: Path) -> None:
+    """Here a token that is no text. Had the thread ended, the pods would stay as they are for ever."""
+    api, found, _ = watched
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+    server = ApiServer("127.0.0.1", api.server.server_address[1], tls=False, account=tmp_path)
+    api.items["a"] = api.pod("a")
+    PodWatch(server, "team-a", "chat", found.append).start()
+    time.sleep(0.2)
+    (tmp_path / "token").write_text("good")
+    wait_until(lambda: "a" in facts(found))
 
 
 def test_a_watch_that_never_says_anything_costs_nothing() -> None:

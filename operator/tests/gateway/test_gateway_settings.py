@@ -66,6 +66,7 @@ def test_refusals_name_the_field(change: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [("{", "pods file"), ('[{"name":"a"}]', "address"), ('[{"name":"a","address":"x","role":"both"}]', "role of a is 'both'"),
+     ('[{"name":"a","address":"x","port":65536}]', "65535"), ('[{"name":"a","address":"x","port":0}]', ">= 1"),
      ('[{"name":"a","address":"x","zone":"b"}]', "zone")],
 )  # fmt: skip
 def test_pods_that_cannot_be_right(text: str, message: str) -> None:

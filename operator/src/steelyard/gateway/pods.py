@@ -1,5 +1,7 @@
 """What the gateway knows of an engine pod, and how it is read from a pods file or from the API server's pods."""
 
+from typing import Annotated
+
 import msgspec
 
 from steelyard.api import labels
@@ -14,7 +16,7 @@ class Pod(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel
 
     name: str
     address: str
-    port: int = labels.ENGINE_PORT
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = labels.ENGINE_PORT
     role: str = labels.PREFILL
     kv_group: str = ""
     ready: bool = True

@@ -21,7 +21,7 @@ from steelyard.gateway.metrics import Metrics
 from steelyard.gateway.pods import Pod, PodsError, parse_pods_file
 from steelyard.gateway.router import Router
 from steelyard.gateway.server import Client
-from steelyard.gateway.settings import SettingsError, parse_settings
+from steelyard.gateway.settings import Settings, SettingsError, parse_settings
 from steelyard.gateway.watch import ApiServer, PodWatch
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Process:
         loop = asyncio.get_running_loop()
         metrics = Metrics()
         self._router = Router(self._settings, metrics, loop)
-        self._door = FrontDoor(self._router, self._read_keys(), int(time.time()))
+        self._door = FrontDoor(self._router, self._read_keys(self._settings), int(time.time()))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         pages: dict[bytes, Page] = {
@@ -139,13 +139,13 @@ class Process:
     def _take_settings(self, text: bytes) -> None:
         try:
             settings = parse_settings(text)
-            self._settings, before = settings, self._settings
-            if settings.api_keys_file != before.api_keys_file:
-                self._door.keys = self._read_keys()
+            if settings.api_keys_file != self._settings.api_keys_file:
+                self._door.keys = self._read_keys(settings)
         except (SettingsError, OSError) as error:
             self._router.metrics.settings_refused += 1
             log.error("new settings refused, the old ones stay", extra={"fields": {"why": str(error)}})
             return
+        self._settings = settings
         self._router.apply(settings)
         log.info("settings re-read", extra={"fields": {"model": settings.served_name}})
 
@@ -157,10 +157,12 @@ class Process:
             return
         self._router.set_pods(pods)
 
-    def _read_keys(self) -> ApiKeys | None:
-        path = self._settings.api_keys_file
-        self._keys_file = WatchedFile(path) if path else None
-        return ApiKeys(self._keys_file.read()) if self._keys_file is not None else None
+    def _read_keys(self, settings: Settings) -> ApiKeys | None:
+        """Read the keys and watch their file from now on. Raises OSError, and then the file before stays watched."""
+        file = WatchedFile(settings.api_keys_file) if settings.api_keys_file else None
+        keys = ApiKeys(file.read()) if file is not None else None
+        self._keys_file = file
+        return keys
 
     async def _drain(self, server: asyncio.Server) -> None:
         """Leave: not ready, then no new connections, then nothing that runs."""

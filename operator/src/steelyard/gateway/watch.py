@@ -143,7 +143,7 @@ class PodWatch:
             except ExpiredError:
                 log.info("pod watch begins again", extra={"fields": {"version": self._version}})
                 self._version = None
-            except (OSError, http.client.HTTPException, msgspec.MsgspecError) as error:
+            except Exception as error:  # whatever it is: if this thread ended, the pods would stay as they are for ever
                 fields = {"error": str(error) or type(error).__name__, "pods": len(self._pods)}
                 log.warning("pod watch interrupted; the last known pods stay in use", extra={"fields": fields})
                 self._stopped.wait(self._pause)
