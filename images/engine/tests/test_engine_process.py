@@ -1,6 +1,7 @@
 """A simulated engine as a process: hand-off, streams, leases, cancellation, draining, KV pressure, metrics."""
 
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -341,6 +342,27 @@ def test_logs_are_json_without_prompts(prefill: Running, decode: Running):
     assert lines
     assert all(httpx.Response(200, text=line).json()["message"] for line in lines)
     assert not any("UNMISTAKABLE" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\nUNMISTAKABLE PROMPT\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nUNMISTAKABLE\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-encoding: gzip\r\ncontent-length: 12\r\n\r\nUNMISTAKABLE",
+    ],
+    ids=["a body longer than said", "a body in no chunks", "a body in no gzip"],
+)
+def test_a_body_that_cannot_be_read_is_in_no_log(start_simulated: Start, data: bytes):
+    """The HTTP parser's errors quote the bytes that it could not read."""
+    engine = start_simulated()
+    with socket.create_connection(("127.0.0.1", engine.port)) as connection, connection.makefile("rb") as file:
+        connection.sendall(data)
+        assert file.readline().split()[1] == b"400"
+    assert engine.complete("a", max_tokens=1)["usage"]["completion_tokens"] == 1
+    engine.terminate()
+    assert engine.exit_status() == 0
+    assert "UNMISTAKABLE" not in engine.log.read_text()
 
 
 REFUSED = [

@@ -182,7 +182,7 @@ class Engine:
         except BaseException as error:
             self.failure = error
             if self.ready or not isinstance(error, OSError | ValueError):
-                log.exception("the engine's worker ended")
+                log.exception("the engine's worker ended", extra={"reason": str(error)})
             else:
                 log.error("cannot load: %s", error)
         finally:
@@ -220,7 +220,7 @@ class Engine:
         try:
             sampled = self.backend.run(chunks, sampling, step.kv_use) if chunks else {}
         except RuntimeError as error:
-            log.exception("a step failed")
+            log.exception("a step failed", extra={"reason": str(error)})
             for chunk in chunks:
                 self._end(self._active[chunk.sequence.id], "error", error=str(error), reuse=False)
         else:

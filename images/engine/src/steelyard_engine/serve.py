@@ -243,6 +243,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         )
     except web.HTTPException as error:
         return _refusal(ApiError(error.status, f"{error.reason}: {request.method} {request.path}.", None, None))
+    except web.RequestPayloadError:
+        return _refusal(ApiError(400, "The body cannot be read: its encoding is not what its header says.", None, None))
     except ConnectionResetError:
         raise  # the client is gone: nobody to answer
     except Exception:
