@@ -73,6 +73,9 @@ def test_whole_prompts_must_fit_by_the_effective_settings(
         ("/etc", True),
         ("/", True),
         ("/data/../models", True),
+        ("/./models", True),
+        ("/etc/.", True),
+        ("/.data/x.y/.z", False),
         ("/tmp", True),
     ],
 )

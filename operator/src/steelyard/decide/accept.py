@@ -21,6 +21,8 @@ Accelerators = Mapping[str, Accelerator | None]
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 MESSAGE_LIMIT = 4000
+SHORTEST_SECONDS = 0.001  # of any span of time
+LONGEST_SECONDS = 7 * 86_400.0  # a pod that leaves waits as long as its longest request may take
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,23 @@ def _batching(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
         yield Refusal(Reason.INVALID_SPEC, "spec.cache.kvTokens", str(kv_tokens), problem)
 
 
+def _spans(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
+    """Refuse spans of time and sizes with which no request could be served; the gateway would not start with them."""
+    routing, objectives = service.spec.routing, service.spec.objectives
+    for field, span in (
+        ("spec.routing.requestTimeout", routing.request_timeout),
+        ("spec.objectives.timeToFirstToken", objectives.time_to_first_token),
+        ("spec.objectives.timePerOutputToken", objectives.time_per_output_token),
+        ("spec.objectives.window", objectives.window),
+    ):
+        if span is not None and not SHORTEST_SECONDS <= span.seconds <= LONGEST_SECONDS:
+            yield Refusal(Reason.INVALID_SPEC, field, span, "it must be at least 1ms and at most 168h")
+    size = routing.limits.body_bytes
+    if size.value < 1:
+        problem = "no request would fit; raise it to more than the longest prompt in bytes"
+        yield Refusal(Reason.INVALID_SPEC, "spec.routing.limits.bodyBytes", size, problem)
+
+
 def _resources(service: InferenceService, accelerators: Accelerators) -> Iterator[Refusal]:
     for role, spec in service.spec.roles.items():
         field = f"spec.{role}.resources"
@@ -183,6 +202,7 @@ CHECKS: tuple[Check, ...] = (
     _accelerators,
     _simulation,
     _batching,
+    _spans,
     _resources,
     _budget,
     _smuggling,

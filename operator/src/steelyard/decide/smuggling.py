@@ -5,6 +5,7 @@ setting end in the engine's last-one-wins, where the operator plans with the oth
 """
 
 from collections.abc import Iterator
+from posixpath import normpath
 
 from steelyard.api.engine import EnvVar
 from steelyard.api.labels import COMPONENT, GROUP, MANAGED_BY
@@ -31,17 +32,23 @@ def found(service: InferenceService) -> Iterator[Finding]:
 
 
 def _args(field: str, args: tuple[str, ...], known: bool) -> Iterator[Finding]:
-    """Refuse flags that a typed field owns, and, where the engine is the one that we know, flags that it lacks.
+    """Refuse flags that a typed field owns, flags that a variable spells, and, where the engine is the one that we know,
+    all others: each of its flags has an owner.
 
-    An unknown flag would end every start with a usage message in a log that nobody reads (C27, G08).
+    An unknown argument would end every start with a usage message in a log that nobody reads (C27, G08). The kubelet
+    puts variables into arguments before the engine sees them, so `$(A)` may become any flag.
     """
     for index, argument in enumerate(args):
         owned = flag_owner(argument)
         if owned is None:
-            if known and argument.startswith("-"):
+            value_of_last = index > 0 and args[index - 1].startswith("-") and "=" not in args[index - 1]
+            if known and (argument.startswith("-") or not value_of_last):  # a value was judged with its flag
                 problem = (
                     "the engine has no such flag; leave it out, or name the image that has it in spec.engine.image"
                 )
+                yield f"{field}[{index}]", argument, problem
+            elif argument.startswith(("-", "$(")) and "$(" in argument.split("=", 1)[0]:
+                problem = "a variable may spell any flag; write the flag out, and the variable behind its ="
                 yield f"{field}[{index}]", argument, problem
             continue
         flag, owner = owned
@@ -86,6 +93,7 @@ def _engine_container(place: str, role: str, container: TemplateContainer) -> It
             yield f"{place}.{name}", value, f"it belongs to {owner}; set that instead"
     yield from _env(f"{place}.env", container.env)
     for mount in container.volume_mounts:
-        path = mount.mount_path.rstrip("/") or "/"
-        if path == "/" or any(path == own or path.startswith(f"{own}/") for own in OWN_PATHS):
+        path = "/" + normpath(mount.mount_path).lstrip("/")  # two leading slashes are a path of their own to POSIX
+        over = f"{path.rstrip('/')}/"
+        if any(f"{own}/".startswith(over) or over.startswith(f"{own}/") for own in OWN_PATHS):
             yield f"{place}.volumeMounts", mount.mount_path, "the engine's own files are there; choose another path"

@@ -86,6 +86,7 @@ _TEMPLATE = (
         name="engine-files-are-the-operators",
         on=TemplateContainer,
         cel="self.name != 'engine' || !has(self.volumeMounts) || self.volumeMounts.all(m, !m.mountPath.contains('..')"
+        " && !m.mountPath.matches('/[.](/|$)')"
         f" && !m.mountPath.matches('^/+(({_FOLDERS})(/|$)|(etc/*)?$)'))",
         message=f"volumes of the engine cannot be mounted at or over {', '.join(OWN_FOLDERS)}, which hold weights and"
         " settings; mount them elsewhere",
