@@ -1,12 +1,16 @@
 """Reading requests: what is served with which meaning, and what is refused with which field and remedy."""
 
+import asyncio
 import json
 
 import pytest
+from aiohttp import ClientConnectionResetError, web
+from aiohttp.test_utils import make_mocked_request
 from steelyard_engine.api import Call, Kind, read_call
 from steelyard_engine.backends.simulated import SimulatedBackend
 from steelyard_engine.errors import ApiError
 from steelyard_engine.profile import Decode, Prefill, Profile
+from steelyard_engine.serve import errors_as_json
 
 CONTEXT = 64  # tokens of four bytes
 BACKEND = SimulatedBackend(Profile(Prefill(0, 0), Decode(0), kv_tokens=1024), "sim", None, slots=4)
@@ -129,3 +133,14 @@ def test_sampling_fields_keep_their_meaning():
     )
     assert (call.stops, call.ignore_eos) == (("x",), True)
     assert read("completion", prompt="a").sampling.seed != read("completion", prompt="a").sampling.seed
+
+
+def test_a_client_that_is_gone_is_no_error(caplog: pytest.LogCaptureFixture):
+    """aiohttp would log it with a traceback, once for every client that leaves while its answer is written."""
+
+    async def leave(request: web.Request) -> web.StreamResponse:
+        raise ClientConnectionResetError("Cannot write to closing transport")
+
+    answer = asyncio.run(errors_as_json(make_mocked_request("POST", "/v1/completions"), leave))
+    assert answer.status == 499
+    assert not caplog.records

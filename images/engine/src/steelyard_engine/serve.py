@@ -246,7 +246,7 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     except web.RequestPayloadError:
         return _refusal(ApiError(400, "The body cannot be read: its encoding is not what its header says.", None, None))
     except ConnectionResetError:
-        raise  # the client is gone: nobody to answer
+        return web.Response(status=499)  # the client is gone: nobody reads this, and it is no error to be logged
     except Exception:
         log.exception("a request failed", extra={"path": request.path})
         return _refusal(ApiError(500, "The engine failed; send the request again.", None, "internal"))
