@@ -8,7 +8,7 @@ from steelyard.api.labels import COMPONENT, GATEWAY_METRICS_PORT, GATEWAY_PORT, 
 from steelyard.api.service import InferenceService
 from steelyard.build import security
 from steelyard.build.gateway_settings import FILE, KEYS_FOLDER
-from steelyard.build.meta import GATEWAY, Body, child, gateway_labels
+from steelyard.build.meta import FIRST_PROCESS, GATEWAY, Body, child, gateway_labels
 from steelyard.decide.site import Site
 
 SETTINGS = "/etc/steelyard"
@@ -44,7 +44,7 @@ def deployment(service: InferenceService, site: Site) -> Body:
         "name": "gateway",
         "image": site.gateway_image,
         "imagePullPolicy": site.image_pull_policy,
-        "command": ["steelyard-gateway"],
+        "command": [*FIRST_PROCESS, "steelyard-gateway"],
         "args": [
             *("--config", f"{SETTINGS}/{FILE}"),
             *("--port", str(GATEWAY_PORT), "--metrics-port", str(GATEWAY_METRICS_PORT)),

@@ -12,6 +12,10 @@ Body = dict[str, Any]
 
 ENGINE, GATEWAY = "engine", "gateway"
 
+# Before the program of a container: without it a pod that is deleted while Python starts stays for its whole grace period,
+# because pid 1 is ended by no signal that it does not handle yet. A `command` replaces the image's entry point, tini included.
+FIRST_PROCESS = ("tini", "--")
+
 
 def child(
     service: InferenceService, api_version: str, kind: str, name: str, labels: dict[str, str] | None = None

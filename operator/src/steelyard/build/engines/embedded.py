@@ -14,6 +14,7 @@ from steelyard.api.roles import Role
 from steelyard.api.service import InferenceService
 from steelyard.build import security
 from steelyard.build.engines.parts import Body, Parts
+from steelyard.build.meta import FIRST_PROCESS
 from steelyard.catalog.engines import ENGINES
 from steelyard.decide.profile import Profile, roofline
 from steelyard.decide.site import Site
@@ -52,7 +53,7 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
     args += ["--drain-timeout", str(drain), "--threads", str(threads(role)), "--advertise-host", "$(POD_IP)"]
     return Parts(
         image=image,
-        command=("steelyard-engine",),
+        command=(*FIRST_PROCESS, "steelyard-engine"),
         args=(*args, *spec.engine.args),
         env=(
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
