@@ -281,7 +281,8 @@ def test_an_engine_lives_before_it_is_ready(start_simulated: Start):
 @pytest.mark.parametrize("batching", ["chunked", "continuous", "static", "dynamic"])
 def test_kv_pressure_preempts_and_everybody_still_gets_the_right_text(start_simulated: Start, batching: str):
     flags = {"kv_tokens": 160, "context_length": 80, "max_sequences": 4, "max_batch_tokens": 64}
-    engine = start_simulated(batching=batching, **flags)
+    # Slow enough for all to arrive while the first one runs, however busy the machine is.
+    engine = start_simulated(times={"decode": {"g0": 0.008}}, batching=batching, **flags)
     prompts = [f"{number} goes over the bridge and comes back again" for number in range(5)]
     alone = [engine.complete(prompt, max_tokens=60)["choices"] for prompt in prompts]
     with ThreadPoolExecutor(5) as pool:
