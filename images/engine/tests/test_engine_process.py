@@ -381,6 +381,15 @@ def test_a_wrong_start_says_why(start_simulated: Start, flags: dict[str, object]
     assert text in engine.log.read_text()
 
 
+def test_an_engine_that_loads_is_not_waited_for(start_simulated: Start):
+    """A pod that is deleted while it reads large weights would hold its node until it had read them all."""
+    engine = start_simulated({"startupSeconds": 600.0}, wait=False)
+    wait_until(lambda: "listening" in engine.log.read_text())
+    engine.terminate()
+    assert engine.exit_status() == 0
+    assert "drained" in engine.log.read_text()
+
+
 def test_an_interrupt_ends_an_idle_engine_at_once(start_simulated: Start):
     engine = start_simulated()
     engine.process.send_signal(signal.SIGINT)

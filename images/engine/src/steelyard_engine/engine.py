@@ -137,6 +137,11 @@ class Engine:
         return self._thread.is_alive() and self.failure is None
 
     @property
+    def loading(self) -> bool:
+        """Say whether the worker still loads the model."""
+        return self.alive and not self.ready
+
+    @property
     def idle(self) -> bool:
         """Say whether no request is being served."""
         return not self._active and not self.pulling
@@ -147,8 +152,10 @@ class Engine:
         self._thread.start()
 
     async def stop(self) -> None:
-        """End the worker after its current step, whatever still runs."""
+        """End the worker after its current step, whatever still runs; one that still loads is not waited for."""
         self._inbox.put(self._set_stopping)
+        if self.loading:
+            return
         await asyncio.to_thread(self._thread.join)
 
     async def generate(self, request: Request) -> AsyncGenerator[Delta]:

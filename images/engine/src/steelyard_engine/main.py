@@ -1,11 +1,13 @@
 """The process: start listening at once, load in the worker, serve, and on SIGTERM drain before leaving.
 
 Draining: not ready and no new work from the first moment; running requests get the drain timeout; a prefilled state
-stays until it was fetched or its lease ended; then exit status 0. A worker that dies ends the process with status 1.
+stays until it was fetched or its lease ended; then exit status 0. Loading is given up at once. A worker that dies ends
+the process with status 1.
 """
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 import time
@@ -60,6 +62,9 @@ async def _serve(settings: Settings) -> int:
         await engine.stop()
         for runner in runners:
             await runner.cleanup()
+    if engine.loading:  # nothing interrupts native code that loads for minutes; nor may it see its process taken apart
+        logging.shutdown()
+        os._exit(0)
     return 1 if engine.failure else 0
 
 
