@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from gateway_calls import Connection, complete, completion, raw_request
 from gateway_fakes import Behaviour, FakeEngine, pod
 from gateway_process import gateway, wait_until
@@ -50,6 +51,27 @@ def test_the_only_prefill_pod_takes_prefills_whatever_it_still_decodes() -> None
         assert any(seen.body["max_tokens"] == 1 for seen in turned.calls())
         assert all(not connection.file.closed for connection in streams)
         assert process.metric("steelyard_gateway_requests_total", outcome="failed") == 0
+
+
+@pytest.mark.parametrize("first", ["Disaggregated", "Aggregated"])
+def test_a_change_of_topology_loses_nobody_who_waits_or_runs(first: str) -> None:
+    """Requests at every stage: running, prefilled and waiting for decode, waiting for prefill."""
+    engines = [FakeEngine(Behaviour(tokens=3, interval=0.05)) for _ in range(2)]
+    pods = {
+        "Disaggregated": [pod(e, role) for e, role in zip(engines, ["prefill", "decode"], strict=True)],
+        "Aggregated": [pod(e, "aggregated") for e in engines],
+    }
+    second = next(topology for topology in pods if topology != first)
+    with gateway(pods[first], {"topology": first, "decodeSlots": 1}) as process, ThreadPoolExecutor(12) as pool:
+        wait_until(process.ready)
+        answers = [pool.submit(complete, process.port, prompt=str(i), stream=True) for i in range(12)]
+        wait_until(lambda: process.metric("steelyard_gateway_requests_total", outcome="completed") >= 1)
+        process.write_settings(topology=second)
+        process.write_pods(pods[second])
+        assert {answer.result().text for answer in answers} == {" t0 t1 t2"}
+        wait_until(lambda: process.metric("steelyard_gateway_requests_total", outcome="completed") == 12)
+        for gauge in ("queued_requests", "queued_tokens", "outstanding_tokens"):
+            assert process.metric(f"steelyard_gateway_{gauge}") == 0
 
 
 def test_who_waits_for_a_group_that_leaves_is_computed_anew_by_another() -> None:

@@ -113,6 +113,8 @@ class Router:
         exchange.joined = now
         exchange.kv_group = exchange.backend.pod.kv_group if exchange.backend is not None else ""
         self._decode_queue(exchange.kv_group).push(Sequence(exchange.key, context, exchange.arrived))
+        if self.settings.aggregated:  # the topology changed meanwhile
+            self._move_stranded()
         self.pump()
 
     def first_byte(self, exchange: Exchange) -> None:
@@ -244,6 +246,7 @@ class Router:
             self.metrics.queue["decode"].observe(now - exchange.joined)
             exchange.send_answer(backend)
             return
+        exchange.aggregated = self.settings.aggregated  # what it is now, not what it was when the request came
         self.metrics.queue["prefill"].observe(now - exchange.joined)
         exchange.expected = PATIENCE * self.ledger.prefill_seconds(exchange.tokens)
         self._prefixes.note(exchange.blocks, identity)
@@ -272,8 +275,14 @@ class Router:
         return None
 
     def _requeue_decode(self, exchange: Exchange) -> None:
-        """Queue for decode where some pod is ready: its own kv-group if possible, else another without its KV."""
+        """Queue for decode where some pod is ready: its own kv-group if possible, else another without its KV, else a pod
+        that serves it whole, where the topology has become aggregated."""
         ready = [group for group, queue in self._decode.items() if queue.any_ready()]
+        if not ready and self.settings.aggregated:
+            self.metrics.recomputed += exchange.kv_transfer_params is not None
+            exchange.leg, exchange.kv_transfer_params = Leg.WAIT_PREFILL, None
+            self._prefill.push(Job(exchange.key, exchange.tokens, exchange.prompt_tokens, exchange.arrived, None))
+            return
         if ready and exchange.kv_group not in ready:
             self.metrics.recomputed += exchange.kv_transfer_params is not None
             exchange.kv_group, exchange.kv_transfer_params = ready[0], None
@@ -281,8 +290,8 @@ class Router:
         queue.push(Sequence(exchange.key, exchange.tokens, exchange.arrived))
 
     def _move_stranded(self) -> None:
-        """Move those who wait in a kv-group that has no decode pod any more, once another has one."""
-        if not any(queue.any_ready() for queue in self._decode.values()):
+        """Move those who wait in a kv-group that has no decode pod any more, once another pod can serve them."""
+        if not self.settings.aggregated and not any(queue.any_ready() for queue in self._decode.values()):
             return
         for queue in [q for q in self._decode.values() if len(q) and not q.any_ready()]:
             for key in queue.waiting():
