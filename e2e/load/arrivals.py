@@ -125,17 +125,18 @@ def hasten(schedule: Iterable[Arrival], speed: float) -> Schedule:
 def scale(schedule: Schedule, factor: float, seed: int) -> Schedule:
     """`factor` times as many arrivals on the same clock.
 
-    Each arrival is kept ⌊factor⌋ times and once more with the probability of the rest. Copies are spread evenly at random
-    over the gap to the next arrival, so the rate keeps its shape and no burst of equal instants is made up.
+    Each arrival is kept ⌊factor⌋ times and once more with the probability of the rest. Copies are spread at random over the
+    gap before the arrival, so the rate keeps its shape and no burst of equal instants is made up.
     """
     if not (math.isfinite(factor) and factor > 0):
         raise LoadError(f"scale is {factor}; it must be a number above 0.")
     rng = random.Random(f"scale {seed}")
     copies: list[Arrival] = []
-    for number, one in enumerate(schedule):
-        gap = schedule[number + 1].at - one.at if number + 1 < len(schedule) else 0.0
+    before = 0.0
+    for one in schedule:
         count = math.floor(factor) + (rng.random() < factor % 1)
-        copies += [replace(one, at=one.at + (gap * rng.random() if copy else 0)) for copy in range(count)]
+        gap, before = one.at - before, one.at
+        copies += [replace(one, at=one.at - (gap * rng.random() if copy else 0)) for copy in range(count)]
     return tuple(sorted(copies, key=lambda one: one.at))
 
 

@@ -18,7 +18,6 @@ from e2e.errors import ToolError
 from e2e.load import traces
 from e2e.load.arrivals import Lengths, Pattern, Schedule, Shape, clip, cut, hasten, scale, synthetic
 from e2e.load.errors import LoadError
-from e2e.load.output import write
 from e2e.load.records import Outcome
 from e2e.load.running import Result, Running, start_load
 from e2e.load.spec import Bounds, Connections, Endpoint, Habits, Objectives, Spec, Target
@@ -143,6 +142,8 @@ def _watch(running: Running, requests: int) -> Result:
 
 
 def _tell(result: Result, out: Path) -> None:
+    from e2e.load.output import write  # matplotlib takes a second: nobody waits for it before the run
+
     summary = summarise(result)
     write(result, summary, out)
     for table in tables(summary):

@@ -84,7 +84,15 @@ def _distribution(axes: Axes, label: str, figures: Iterable[float | None], colou
         known = np.maximum(known, 1e-3)
         shares = np.arange(1, len(known) + 1) / len(known)
         chosen = np.unique(np.linspace(0, len(known) - 1, min(len(known), 500)).astype(int))
-        axes.step(known[chosen], shares[chosen], style, where="post", color=colour, label=f"{label} ({len(known)})")
+        moments = np.concatenate(([known[0] / 1.05], known[chosen], [known[-1] * 1.05]))
+        axes.step(
+            moments,
+            np.concatenate(([0], shares[chosen], [1])),
+            style,
+            where="post",
+            color=colour,
+            label=f"{label} ({len(known)})",
+        )
         axes.set_xscale("log")
         axes.legend(loc="lower right")
     axes.set_ylim(0, 1.02)

@@ -18,7 +18,8 @@ from e2e.load.spec import Endpoint, Target
 
 _LIST = """
 the and for are but not you all any can had her was one our out day get has him his how man new now old see two way who
-boy did its let put say she too use dad act add age ago air arm art ask bad bag bar bed big bit box bus buy car cut dog eat end far few
+boy did its let put say she too use dad act add age ago air arm art ask bad bag bar bed big bit box bus buy car cut dog eat
+end far few
 """
 WORDS = _LIST.split()
 BLOCK_TOKENS = 512  # Mooncake's

@@ -147,14 +147,13 @@ class _Worker:
     """One process, and a thread that hears what it tells."""
 
     def __init__(self, spec: Spec, planned: tuple[Planned, ...]) -> None:
-        self._connection, theirs = Pipe()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "e2e.load.worker", str(theirs.fileno())],
-            cwd=REPOSITORY,
-            stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-        )
-        theirs.close()
+        orders, self._orders = Pipe(duplex=False)
+        self._reports, reports = Pipe(duplex=False)
+        theirs = (orders.fileno(), reports.fileno())
+        command = [sys.executable, "-m", "e2e.load.worker", *map(str, theirs)]
+        self._process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, pass_fds=theirs)
+        orders.close()
+        reports.close()
         self.progress = Progress(0, 0, Counter())
         self._last: Any = None
         self._send((spec, planned))
@@ -163,7 +162,7 @@ class _Worker:
     def wait_ready(self) -> None:
         """Return once the process has taken its part."""
         try:
-            self._connection.recv()
+            self._reports.recv()
         except (EOFError, OSError):
             raise LoadError("A process of the load generator did not start; its error is above.") from None
 
@@ -192,16 +191,17 @@ class _Worker:
         """End it, if it has not."""
         self._process.kill()
         self._process.wait()
-        self._connection.close()
+        self._orders.close()
+        self._reports.close()
 
     def _send(self, message: object) -> None:
         with suppress(OSError):  # it has ended; `end` says how
-            self._connection.send(message)
+            self._orders.send(message)
 
     def _listen(self) -> None:
         with suppress(EOFError, OSError):
             while self._last is None:
-                message = self._connection.recv()
+                message = self._reports.recv()
                 if isinstance(message, Progress):
                     self.progress = message
                 else:

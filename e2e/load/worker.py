@@ -1,9 +1,9 @@
-"""`python -m e2e.load.worker FD`: a process that drives its part of a run. `e2e.load.running` starts it.
+"""`python -m e2e.load.worker ORDERS REPORTS`: a process that drives its part of a run. `e2e.load.running` starts it.
 
-A process of its own, so that neither a test's threads nor its garbage collector delay the client. Over the connection FD
-come `(Spec, planned)`, then the start in seconds of the machine's monotonic clock, then orders: `STOP` sending, or
-`STOP_NOW`; its end (the parent is gone) means the latter. What goes back: `READY`, a `Progress` every quarter of a second,
-and last `(records, Health)` or a LoadError.
+A process of its own, so that neither a test's threads nor its garbage collector delay the client. From the pipe ORDERS it
+reads `(Spec, planned)`, then the start in seconds of the machine's monotonic clock, then `STOP` (sending) or `STOP_NOW`; the pipe's
+end (the parent is gone) means the latter. To the pipe REPORTS it writes `READY`, a `Progress` every quarter of a second,
+and last `(records, Health)` or a LoadError. There are two pipes because the event loop makes the one it reads non-blocking.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
@@ -29,56 +29,57 @@ from e2e.load.spec import Planned, Spec
 _PROGRESS_SECONDS = 0.25
 
 
+if TYPE_CHECKING:
+    Pipe = Connection[Any, Any]
+
+
 def main() -> None:
     """Drive one part of a run."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what it means
-    parent: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    orders: Pipe = Connection(int(sys.argv[1]), writable=False)
+    reports: Pipe = Connection(int(sys.argv[2]), readable=False)
     try:
-        spec, planned = parent.recv()
-        parent.send(READY)
-        began = parent.recv()
-    except (EOFError, OSError):
-        return
-    gc.freeze()
-    try:
-        end: object = uvloop.run(_drive(parent, spec, planned, began))
-    except LoadError as error:
-        end = error
-    _tell(parent, end)
+        spec, planned = orders.recv()
+        reports.send(READY)
+        began = orders.recv()
+        gc.freeze()
+        try:
+            end: object = uvloop.run(_drive(orders, reports, spec, planned, began))
+        except LoadError as error:
+            end = error
+        reports.send(end)
+    except (EOFError, BrokenPipeError):
+        return  # the parent is gone, and with it who wanted to know
 
 
 async def _drive(
-    parent: Connection[Any, Any], spec: Spec, planned: Sequence[Planned], began: float
+    orders: Pipe, reports: Pipe, spec: Spec, planned: Sequence[Planned], began: float
 ) -> tuple[list[Record], Health]:
     driver = Driver(spec, planned, began)
     loop = asyncio.get_running_loop()
-    loop.add_reader(parent.fileno(), _obey, parent, driver)
-    reporting = loop.create_task(_report(parent, driver))
+    loop.add_reader(orders.fileno(), _obey, orders, driver)
+    reporting = loop.create_task(_report(reports, driver))
     try:
         return await driver.run()
     finally:
         reporting.cancel()
-        loop.remove_reader(parent.fileno())
+        loop.remove_reader(orders.fileno())
 
 
-def _obey(parent: Connection[Any, Any], driver: Driver) -> None:
+def _obey(orders: Pipe, driver: Driver) -> None:
     try:
-        order = parent.recv()
-    except (EOFError, OSError):
-        asyncio.get_running_loop().remove_reader(parent.fileno())
+        order = orders.recv()
+    except EOFError:
+        asyncio.get_running_loop().remove_reader(orders.fileno())
         order = STOP_NOW
     driver.stop(now=order == STOP_NOW)
 
 
-async def _report(parent: Connection[Any, Any], driver: Driver) -> None:
+async def _report(reports: Pipe, driver: Driver) -> None:
     while True:
         await asyncio.sleep(_PROGRESS_SECONDS)
-        _tell(parent, driver.progress())
-
-
-def _tell(parent: Connection[Any, Any], message: object) -> None:
-    with contextlib.suppress(OSError):  # the parent is gone, and with it who wanted to know
-        parent.send(message)
+        with contextlib.suppress(BrokenPipeError):  # the orders' end is about to stop us
+            reports.send(driver.progress())
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ class Server:
         """The URL of the server while it runs."""
         server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         try:
-            yield "http://127.0.0.1:{}".format(server.sockets[0].getsockname()[1])
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         finally:
             server.close()
             for handler in list(self._handlers):
