@@ -17,7 +17,7 @@ from e2e.load.exchange import Exchange
 from e2e.load.health import Health, Monitor
 from e2e.load.prompts import Prompts
 from e2e.load.records import Kind, Outcome, Record
-from e2e.load.spec import Connections, Planned, Spec
+from e2e.load.spec import Connections, Planned, Spec, Target
 
 _TIMER_GRAIN = 0.001  # uvloop's timers count whole milliseconds
 _SLOWEST_SWEEP = 0.25  # seconds between looks at the bounds
@@ -32,11 +32,24 @@ class Progress:
     outcomes: Counter[Outcome]
 
 
-class Driver:
-    """Drives `planned` (in order of time) against the target of `spec`; `began` is the run's start on time.monotonic()."""
+def resolve(target: Target) -> str:
+    """The address of the target's host. Looked up once, before the run: names are not what is measured."""
+    try:
+        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise LoadError(f"The host {target.host!r} of the target's URL is not known here: {error}.") from None
+    return str(found[0][4][0])
 
-    def __init__(self, spec: Spec, planned: Sequence[Planned], began: float) -> None:
+
+class Driver:
+    """Drives `planned` (in order of time) against the target of `spec`, whose host is at `address`.
+
+    `began` is the run's start on time.monotonic().
+    """
+
+    def __init__(self, spec: Spec, planned: Sequence[Planned], began: float, address: str) -> None:
         self._spec = spec
+        self._address = address
         self._planned = planned
         self._began = began
         self._prompts = Prompts(spec.target, spec.seed)
@@ -71,7 +84,6 @@ class Driver:
         """Send everything, wait for every end, and return one record per request."""
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(lambda loop, context: self._faults.append(_told(context)))
-        await self._resolve()
         monitor = Monitor(self.clock)
         helpers = [self._loop.create_task(task) for task in (monitor.run(), self._sweep())]
         try:
@@ -90,15 +102,6 @@ class Driver:
         if self._faults:
             raise LoadError(f"The client itself failed, so its records cannot be trusted: {self._faults[0]}")
         return self._records, health
-
-    async def _resolve(self) -> None:
-        """Look the host up once: names are not what is measured."""
-        target = self._spec.target
-        try:
-            found = await self._loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            raise LoadError(f"The host {target.host!r} of the target's URL is not known here: {error}.") from None
-        self._address = str(found[0][4][0])
 
     async def _send_all(self) -> int:
         """Send until the schedule ends or the run is stopped; returns how many were sent."""

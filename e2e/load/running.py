@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from multiprocessing import Pipe
 from typing import Any, Self
 
 from e2e.cache import REPOSITORY
-from e2e.load.drive import Progress
+from e2e.load.drive import Progress, resolve
 from e2e.load.errors import LoadError
 from e2e.load.health import Health, Verdict, judge
 from e2e.load.records import Outcome, Record, account
@@ -66,6 +67,15 @@ class Result:
         return "\n".join([f"{len(lines)} of {len(self.records)} requests broken", *lines[:most], *more])
 
 
+Launch = Callable[[Sequence[str]], Sequence[str]]
+
+
+def here(command: Sequence[str]) -> Sequence[str]:
+    """Run the client where we are. Another `Launch` may put something before the command that keeps file descriptors, such as
+    `nsenter --net`: so a client stands inside a local cluster's network."""
+    return command
+
+
 class Running:
     """A run under way. As a context manager it stops the run at the end of the block; `result` says what became of it.
 
@@ -75,11 +85,11 @@ class Running:
         result = run.result()
     """
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, launch: Launch = here) -> None:
         self._spec = spec
-        planned = plan(spec)
+        planned, address = plan(spec), resolve(spec.target)
         parts = [planned[number :: spec.processes] for number in range(spec.processes)]
-        self._workers = [_Worker(spec, part) for part in parts if part]
+        self._workers = [_Worker(spec, part, address, launch) for part in parts if part]
         self._marks: list[Mark] = []
         try:
             for worker in self._workers:
@@ -146,17 +156,17 @@ class Running:
 class _Worker:
     """One process, and a thread that hears what it tells."""
 
-    def __init__(self, spec: Spec, planned: tuple[Planned, ...]) -> None:
+    def __init__(self, spec: Spec, planned: tuple[Planned, ...], address: str, launch: Launch) -> None:
         orders, self._orders = Pipe(duplex=False)
         self._reports, reports = Pipe(duplex=False)
         theirs = (orders.fileno(), reports.fileno())
-        command = [sys.executable, "-m", "e2e.load.worker", *map(str, theirs)]
+        command = launch([sys.executable, "-m", "e2e.load.worker", *map(str, theirs)])
         self._process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, pass_fds=theirs)
         orders.close()
         reports.close()
         self.progress = Progress(0, 0, Counter())
         self._last: Any = None
-        self._send((spec, planned))
+        self._send((spec, planned, address))
         self.thread = threading.Thread(target=self._listen, name="load", daemon=True)
 
     def wait_ready(self) -> None:
@@ -208,12 +218,12 @@ class _Worker:
                     self._last = message
 
 
-def start_load(spec: Spec) -> Running:
+def start_load(spec: Spec, launch: Launch = here) -> Running:
     """Start a run; it goes on by itself while the caller injects faults."""
-    return Running(spec)
+    return Running(spec, launch)
 
 
-def run_load(spec: Spec) -> Result:
+def run_load(spec: Spec, launch: Launch = here) -> Result:
     """Run to the end of every request."""
-    with start_load(spec) as running:
+    with start_load(spec, launch) as running:
         return running.result()

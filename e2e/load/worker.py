@@ -1,9 +1,10 @@
 """`python -m e2e.load.worker ORDERS REPORTS`: a process that drives its part of a run. `e2e.load.running` starts it.
 
 A process of its own, so that neither a test's threads nor its garbage collector delay the client. From the pipe ORDERS it
-reads `(Spec, planned)`, then the start in seconds of the machine's monotonic clock, then `STOP` (sending) or `STOP_NOW`; the pipe's
-end (the parent is gone) means the latter. To the pipe REPORTS it writes `READY`, a `Progress` every quarter of a second,
-and last `(records, Health)` or a LoadError. There are two pipes because the event loop makes the one it reads non-blocking.
+reads `(Spec, planned, address)`, then the start in seconds of the machine's monotonic clock, then `STOP` (sending) or
+`STOP_NOW`; the pipe's end (the parent is gone) means the latter. To the pipe REPORTS it writes `READY`, a `Progress` every
+quarter of a second, and last `(records, Health)` or a LoadError. There are two pipes because the event loop makes the one
+that it watches non-blocking.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import contextlib
 import gc
 import signal
 import sys
-from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from e2e.load.errors import LoadError
 from e2e.load.health import Health
 from e2e.load.records import Record
 from e2e.load.running import READY, STOP_NOW
-from e2e.load.spec import Planned, Spec
 
 _PROGRESS_SECONDS = 0.25
 
@@ -39,12 +38,12 @@ def main() -> None:
     orders: Pipe = Connection(int(sys.argv[1]), writable=False)
     reports: Pipe = Connection(int(sys.argv[2]), readable=False)
     try:
-        spec, planned = orders.recv()
+        spec, planned, address = orders.recv()
         reports.send(READY)
         began = orders.recv()
         gc.freeze()
         try:
-            end: object = uvloop.run(_drive(orders, reports, spec, planned, began))
+            end: object = uvloop.run(_drive(orders, reports, Driver(spec, planned, began, address)))
         except LoadError as error:
             end = error
         reports.send(end)
@@ -52,10 +51,7 @@ def main() -> None:
         return  # the parent is gone, and with it who wanted to know
 
 
-async def _drive(
-    orders: Pipe, reports: Pipe, spec: Spec, planned: Sequence[Planned], began: float
-) -> tuple[list[Record], Health]:
-    driver = Driver(spec, planned, began)
+async def _drive(orders: Pipe, reports: Pipe, driver: Driver) -> tuple[list[Record], Health]:
     loop = asyncio.get_running_loop()
     loop.add_reader(orders.fileno(), _obey, orders, driver)
     reporting = loop.create_task(_report(reports, driver))

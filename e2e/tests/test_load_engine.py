@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -132,6 +132,15 @@ def test_a_run_goes_on_while_the_test_does_other_things_and_can_be_stopped(engin
     assert not result.broken
     assert [mark.text for mark in result.marks] == ["half-way"]
     assert result.marks[0].at > 0
+
+
+def test_the_client_can_be_launched_elsewhere(engine: str, tmp_path: Path) -> None:
+    def launch(command: Sequence[str]) -> list[str]:
+        return ["sh", "-c", 'echo "$1" > "$0"; exec "$@"', str(tmp_path / "launched"), *command]
+
+    result = run_load(Spec(Target(engine, "sim"), (Arrival(0, 10, 3),)), launch)
+    assert (tmp_path / "launched").read_text().strip() == sys.executable
+    assert not result.broken, result.explain()
 
 
 def test_leaving_the_block_ends_the_processes(engine: str) -> None:
