@@ -24,7 +24,9 @@ def service(platform: Platform) -> Iterator[dict[str, Any]]:
 
 
 def pod_uids(platform: Platform) -> set[str]:
-    return {pod["metadata"]["uid"] for pod in platform.items("pod", NAMESPACE, f"serving.steelyard.dev/service={NAME}")}
+    """The service's pods, without those that are leaving."""
+    pods = platform.items("pod", NAMESPACE, f"serving.steelyard.dev/service={NAME}")
+    return {pod["metadata"]["uid"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
 
 
 def patch(platform: Platform, spec: dict[str, Any]) -> None:
@@ -89,6 +91,12 @@ def test_an_invalid_spec_is_refused_and_the_old_children_stay(platform: Platform
     message = next(c["message"] for c in found["status"]["conditions"] if c["type"] == "Accepted")
     assert "no-such-accelerator" in message
     assert "accelerator" in message
+
+    def told() -> bool:
+        events = platform.items("event", NAMESPACE)
+        return any(e["reason"] == "Rejected" and "no-such-accelerator" in (e["message"] or "") for e in events)
+
+    platform.wait_for("an event that tells the refusal", told, 30)
     assert before <= pod_uids(platform)
     patch(platform, {"accelerator": "h200"})
     platform.wait_available(NAME, NAMESPACE)
