@@ -109,7 +109,8 @@ class FakeEngine:
                 answer = asyncio.ensure_future(self._answer(writer, seen, behave))
                 gone = asyncio.ensure_future(reader.read(1))
                 await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
-                if not answer.done():
+                # The caller may be gone before anybody reads that it is: writing to it fails first.
+                if not answer.done() or isinstance(answer.exception(), ConnectionResetError | BrokenPipeError):
                     answer.cancel()
                     seen.cancelled = True
                     return
