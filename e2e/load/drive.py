@@ -124,7 +124,8 @@ class Driver:
         await asyncio.sleep(0)  # also when late: answers must be read meanwhile
         while (left := moment - self.clock()) > 0 and not self._stop.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), max(left, _TIMER_GRAIN))
+                async with asyncio.timeout(max(left, _TIMER_GRAIN)):
+                    await self._stop.wait()
         return not self._stop.is_set()
 
     def _send(self, planned: Planned, request: bytes) -> None:

@@ -143,7 +143,8 @@ def test_the_forwarder_closes_when_nobody_listens_behind_it() -> None:
             nowhere = closed.getsockname()[1]
         server = forward.listen(0)
         serving = asyncio.create_task(forward.serve(server, "127.0.0.1", nowhere))
-        answer = await asyncio.wait_for(_ask(server.getsockname()[1], b"x"), 10)
+        async with asyncio.timeout(10):
+            answer = await _ask(server.getsockname()[1], b"x")
         serving.cancel()
         return answer
 

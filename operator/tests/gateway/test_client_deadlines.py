@@ -60,14 +60,16 @@ class Peer:
         await asyncio.sleep(0.03)
 
     async def status(self) -> int:
-        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 5)
+        async with asyncio.timeout(5):
+            head = await self.reader.readuntil(b"\r\n\r\n")
         length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"content-length"))
         await self.reader.readexactly(length)
         return int(head.split()[1])
 
     async def closed(self) -> bool:
         try:
-            return await asyncio.wait_for(self.reader.read(1), 0.3) == b""
+            async with asyncio.timeout(0.3):
+                return await self.reader.read(1) == b""
         except TimeoutError:
             return False
         except ConnectionError:

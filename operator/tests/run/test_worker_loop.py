@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
+import pytest
 from steelyard.run.worker import Key, Worker
 
 
@@ -55,6 +56,26 @@ def test_it_runs_what_is_asked_with_bounded_parallelism() -> None:
     drive(worker, steps)
     assert sorted(set(done)) == [("ns", str(index)) for index in range(8)]
     assert most <= 2
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_it_ends_when_cancelled_just_as_it_wakes(turns: int) -> None:
+    """A cancellation that meets a wake must not be lost: the process would not end (asyncio.wait_for of Python 3.11 loses it)."""
+
+    async def race() -> bool:
+        worker = Worker(lambda key, failures: None, may_work=lambda: True, limit=1)
+        serving = asyncio.create_task(worker.serve())
+        await asyncio.sleep(0.02)
+        worker.ask(("ns", "name"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        serving.cancel()
+        await asyncio.wait({serving}, timeout=5)
+        ended = serving.done()
+        serving.cancel()
+        return ended
+
+    assert asyncio.run(race())
 
 
 def test_a_failure_is_tried_again_and_counted() -> None:

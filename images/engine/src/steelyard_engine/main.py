@@ -6,6 +6,7 @@ the process with status 1.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -86,7 +87,6 @@ async def _drain(server: Server, timeout_seconds: float) -> None:
 
 
 async def _first(event: asyncio.Event, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        return
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

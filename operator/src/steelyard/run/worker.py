@@ -5,6 +5,7 @@ the loop only. While `may_work` says no (another replica leads), asks are rememb
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -90,10 +91,9 @@ class Worker:
             timeout = STANDBY_POLL_SECONDS
         elif timeout is None or timeout > 1:
             timeout = 1.0  # leadership may be lost meanwhile
-        try:
-            await asyncio.wait_for(self._wake.wait(), timeout)
-        except TimeoutError:
-            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._wake.wait()
 
     async def _run(self, key: Key) -> None:
         loop = asyncio.get_running_loop()
