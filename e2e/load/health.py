@@ -1,9 +1,9 @@
 """Whether the client kept up: its lag and its share of a core. A client that did not measures itself, not the server.
 
-Thresholds of the verdict, each enough by itself:
+The verdict allows 10 ms, or a tenth of the median TTFT (from sending) where that is longer. Each is enough by itself:
 
-* a request in a hundred went out more than 10 ms after its scheduled moment;
-* the event loop was late by more than 10 ms in one sample of a hundred (it is sampled every 20 ms; while it is late, first
+* more than one request in a hundred went out later than that after its scheduled moment;
+* the event loop was later than that in more than one sample of a hundred (it is sampled every 20 ms; while it is late, first
   tokens wait unread, and seem later than they were);
 * a process of the client took more than 80 % of a core over the run.
 """
@@ -19,8 +19,8 @@ import numpy as np
 
 from e2e.load.records import Record
 
-MAX_SEND_LAG = 0.010
-MAX_LOOP_LAG = 0.010
+MIN_ALLOWED = 0.010  # seconds
+ALLOWED_SHARE = 0.1  # of the median TTFT
 MAX_CPU = 0.80
 SAMPLE_SECONDS = 0.02
 
@@ -50,6 +50,7 @@ class Verdict:
 
     client_bottleneck: bool
     reasons: tuple[str, ...]
+    allowed: float  # lag
     send_lag_p50: float
     send_lag_p99: float
     send_lag_max: float
@@ -60,21 +61,25 @@ class Verdict:
 
 def judge(records: Iterable[Record], healths: Sequence[Health]) -> Verdict:
     """The verdict of a run."""
+    records = list(records)
+    ttfts = [record.ttft_from_sent for record in records if record.ttft_from_sent is not None]
+    allowed = max(MIN_ALLOWED, ALLOWED_SHARE * float(np.median(ttfts))) if ttfts else MIN_ALLOWED
     sends = [record.sent - record.scheduled for record in records if record.sent is not None] or [0.0]
     loops = [lag for health in healths for lag in health.loop_lags] or [0.0]
     cpu = max((health.cpu / health.wall for health in healths if health.wall > 0), default=0.0)
     send_p50, send_p99 = (float(np.percentile(sends, percent)) for percent in (50, 99))
     loop_p99 = float(np.percentile(loops, 99))
     reasons = []
-    if send_p99 > MAX_SEND_LAG:
+    if send_p99 > allowed:
         reasons.append(f"1 % of the requests went out {send_p99 * 1000:.0f} ms late or later")
-    if loop_p99 > MAX_LOOP_LAG:
+    if loop_p99 > allowed:
         reasons.append(f"the event loop was {loop_p99 * 1000:.0f} ms late or later in 1 % of the samples")
     if cpu > MAX_CPU:
         reasons.append(f"a process took {cpu:.0%} of a core")
     return Verdict(
         client_bottleneck=bool(reasons),
         reasons=tuple(reasons),
+        allowed=allowed,
         send_lag_p50=send_p50,
         send_lag_p99=send_p99,
         send_lag_max=max(sends),

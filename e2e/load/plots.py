@@ -11,7 +11,9 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
 from e2e.load.records import Outcome, Record
@@ -94,10 +96,24 @@ def _distribution(axes: Axes, label: str, figures: Iterable[float | None], colou
             label=f"{label} ({len(known)})",
         )
         axes.set_xscale("log")
-        axes.legend(loc="lower right")
+        _legend(axes)
+        _plain(axes.xaxis)
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("milliseconds")
     axes.set_ylabel("share of requests")
+
+
+def _legend(axes: Axes) -> None:
+    """Above the plot, where nothing is hidden."""
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2)
+
+
+def _plain(axis: Axis) -> None:
+    """Numbers as people write them on a logarithmic axis."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _objective(axes: Axes, seconds: float | None) -> None:
@@ -116,7 +132,7 @@ def _rates(axes: Axes, result: Result) -> None:
     axes.set_ylabel("requests per second")
     axes.set_ylim(bottom=0)
     _timeline(axes, result)
-    axes.legend(loc="upper right")
+    _legend(axes)
 
 
 def _bin_seconds(result: Result) -> float:
@@ -137,7 +153,9 @@ def _scatter(axes: Axes, result: Result) -> None:
         if shown:
             times = [max((one.ttft or 0.0) * 1000, 1e-3) for one in shown]
             axes.plot([one.scheduled for one in shown], times, ".", ms=3, color=colour, label=label or None)
-    axes.set_yscale("log" if answered else "linear")
+    if answered:
+        axes.set_yscale("log")
+        _plain(axes.yaxis)
     broken = [one for one in result.records if one.outcome in _BROKEN][:_MAX_POINTS]
     if broken:
         axes.plot(
@@ -148,8 +166,7 @@ def _scatter(axes: Axes, result: Result) -> None:
         axes.axhline(result.spec.objectives.ttft * 1000, color=GREEN, linewidth=1, label="objective")
     axes.set_ylabel("milliseconds")
     _timeline(axes, result)
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(loc="upper right")
+    _legend(axes)
 
 
 def _under_way(axes: Axes, result: Result) -> None:
@@ -182,7 +199,7 @@ def _lag(axes: Axes, result: Result) -> None:
     axes.set_ylabel("milliseconds late")
     axes.set_ylim(bottom=0)
     _timeline(axes, result)
-    axes.legend(loc="upper right")
+    _legend(axes)
 
 
 def _timeline(axes: Axes, result: Result) -> None:

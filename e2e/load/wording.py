@@ -63,7 +63,7 @@ def cells(figure: Spread | None) -> list[str]:
     if figure is None:
         return ["0", *"–" * 6]
     values = (figure.mean, figure.p50, figure.p90, figure.p95, figure.p99, figure.max)
-    return [str(figure.count), *(f"{value * 1000:.1f}" for value in values)]
+    return [str(figure.count), *(f"{value * 1000:.{1 if value < 0.1 else 0}f}" for value in values)]
 
 
 def facts(summary: Summary) -> list[str]:
