@@ -39,4 +39,7 @@ unit: setup ## unit, property and chart tests
 test: setup ## what CI runs: lint, unit, property, chart and end-to-end tests
 	@$(PYTHON) -m e2e.checks --tests --cluster
 
-.PHONY: help setup demo clean-demo up down images generate lint unit test
+bench: setup ## the gateway against vllm-router and against none; writes docs/benchmarks (ARGS="--repeats 1 --no-write")
+	@PYTHONPATH=operator $(PYTHON) -m bench.gateway $(ARGS)
+
+.PHONY: help setup demo clean-demo up down images generate lint unit test bench
