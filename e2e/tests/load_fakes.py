@@ -122,6 +122,11 @@ class Server:
                 handler.cancel()
             await asyncio.gather(*self._handlers, return_exceptions=True)
 
+    async def deserted(self) -> None:
+        """Return when every connection is closed."""
+        while self._handlers:
+            await asyncio.sleep(0.01)
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -156,6 +161,7 @@ class Server:
                     writer.write(chunk(b": waiting\n\n"))
                 elif deed.outcome is Outcome.COMPLETED:
                     break
+                await writer.drain()  # raises when the client has broken the connection
                 await asyncio.sleep(0.01)
 
     async def _answer(self, deed: Deed, number: int, writer: asyncio.StreamWriter) -> None:

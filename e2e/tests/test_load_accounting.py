@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from e2e.load import Arrival, Bounds, Connections, LoadError, Outcome, Record, Spec, Target
 from e2e.load.drive import Driver
+from e2e.load.exchange import Exchange
 from e2e.load.health import Health
 from e2e.load.records import Kind, account
 from e2e.load.spec import Planned, plan
@@ -31,6 +33,8 @@ async def drive(
         spec = replace(Spec(Target(url, "m"), schedule, bounds=QUICK), **changes)  # type: ignore[arg-type]
         driver = Driver(spec, planned or plan(spec), time.monotonic(), "127.0.0.1")
         records, health = await driver.run()
+        async with asyncio.timeout(10):  # no connection is left behind
+            await server.deserted()
     return records, health, server
 
 
@@ -79,6 +83,26 @@ def test_a_client_that_leaves_is_cancelled(leave: int, deed: str, because: str) 
     planned = [Planned(0, Arrival(0.0, 5, 3), leave)]
     records, _, _ = asyncio.run(drive([deed], planned, bounds=Bounds(60, 60)))
     assert (records[0].outcome, records[0].kind) == (Outcome.CANCELLED, Kind.PLANNED), because
+
+
+ENDINGS: dict[str, tuple[Callable[[Exchange], None], Outcome]] = {
+    "cannot connect": (lambda one: one.answer_failed(Kind.UNREACHABLE, ""), Outcome.FAILED),
+    "breaks": (lambda one: one.answer_failed(Kind.CUT, ""), Outcome.FAILED),
+    "error": (lambda one: one.answer_end(), Outcome.FAILED),
+    "stopped": (lambda one: one.cancel(Kind.STOPPED), Outcome.CANCELLED),
+    "silence": (lambda one: one.check(1.0), Outcome.HUNG),
+}
+
+
+@given(names=st.lists(st.sampled_from(sorted(ENDINGS)), min_size=1, max_size=6))
+def test_the_first_ending_of_an_exchange_is_its_only_one(names: list[str]) -> None:
+    records: list[Record] = []
+    planned = Planned(0, Arrival(0, 5, 3))
+    exchange = Exchange(planned, Bounds(10, 1), 1.0, lambda: 0.0, lambda one, record: records.append(record))
+    exchange.begin()
+    for name in names:  # a connection may fail after we have given it up, a bound pass while we stop
+        ENDINGS[name][0](exchange)
+    assert [record.outcome for record in records] == [ENDINGS[names[0]][1]]
 
 
 def test_nobody_listens() -> None:

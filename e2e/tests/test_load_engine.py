@@ -98,7 +98,9 @@ def test_an_engine_answers_every_request(engine: str, endpoint: Endpoint, proces
         assert one.seconds is not None
         assert 0 < one.ttft_from_sent <= one.ttft <= one.seconds
         assert one.tpot is not None
-        assert 0 <= one.tpot <= (one.longest_gap or 0) + 1e-9, "a mean is no more than the longest; two may be read at once"
+        assert 0 <= one.tpot <= (one.longest_gap or 0) + 1e-9, (
+            "a mean is no more than the longest; two may be read at once"
+        )
     summary = summarise(result)
     assert summary.attainment.both == 1.0
     assert summary.duplicated == summary.hung == 0
