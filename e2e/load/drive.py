@@ -44,14 +44,14 @@ def resolve(target: Target) -> str:
 class Driver:
     """Drives `planned` (in order of time) against the target of `spec`, whose host is at `address`.
 
-    `began` is the run's start on time.monotonic().
+    Making one takes a while (the words of all prompts); `run` begins at once.
     """
 
-    def __init__(self, spec: Spec, planned: Sequence[Planned], began: float, address: str) -> None:
+    def __init__(self, spec: Spec, planned: Sequence[Planned], address: str) -> None:
         self._spec = spec
         self._address = address
         self._planned = planned
-        self._began = began
+        self._began = 0.0
         self._prompts = Prompts(spec.target, spec.seed)
         self._head = _head(spec)
         self._kept = spec.connections is Connections.REUSED
@@ -80,8 +80,9 @@ class Driver:
             for exchange in list(self._active):
                 exchange.cancel(Kind.STOPPED)
 
-    async def run(self) -> tuple[list[Record], Health]:
-        """Send everything, wait for every end, and return one record per request."""
+    async def run(self, began: float) -> tuple[list[Record], Health]:
+        """Send everything, wait for every end, and return one record per request; `began` is on time.monotonic()."""
+        self._began = began
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(lambda loop, context: self._faults.append(_told(context)))
         monitor = Monitor(self.clock)

@@ -22,7 +22,7 @@ from e2e.load.records import Outcome, Record, account
 from e2e.load.spec import Planned, Spec, plan
 
 READY, STOP, STOP_NOW = "ready", "stop", "stop now"  # what a worker says first; its orders
-_LEAD_SECONDS = 0.05  # between the last process's ready and the run's start
+_LEAD_SECONDS = 0.1  # between the last process's ready and the run's start
 
 
 @dataclass(frozen=True)

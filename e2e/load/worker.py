@@ -39,11 +39,12 @@ def main() -> None:
     reports: Pipe = Connection(int(sys.argv[2]), readable=False)
     try:
         spec, planned, address = orders.recv()
+        driver = Driver(spec, planned, address)
         reports.send(READY)
         began = orders.recv()
         gc.freeze()
         try:
-            end: object = uvloop.run(_drive(orders, reports, Driver(spec, planned, began, address)))
+            end: object = uvloop.run(_drive(orders, reports, driver, began))
         except LoadError as error:
             end = error
         reports.send(end)
@@ -51,12 +52,12 @@ def main() -> None:
         return  # the parent is gone, and with it who wanted to know
 
 
-async def _drive(orders: Pipe, reports: Pipe, driver: Driver) -> tuple[list[Record], Health]:
+async def _drive(orders: Pipe, reports: Pipe, driver: Driver, began: float) -> tuple[list[Record], Health]:
     loop = asyncio.get_running_loop()
     loop.add_reader(orders.fileno(), _obey, orders, driver)
     reporting = loop.create_task(_report(reports, driver))
     try:
-        return await driver.run()
+        return await driver.run(began)
     finally:
         reporting.cancel()
         loop.remove_reader(orders.fileno())

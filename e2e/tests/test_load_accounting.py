@@ -31,8 +31,8 @@ async def drive(
     async with server.serving() as url:
         schedule = tuple(Arrival(0.005 * number, 5, 3) for number in range(len(script)))
         spec = replace(Spec(Target(url, "m"), schedule, bounds=QUICK), **changes)  # type: ignore[arg-type]
-        driver = Driver(spec, planned or plan(spec), time.monotonic(), "127.0.0.1")
-        records, health = await driver.run()
+        driver = Driver(spec, planned or plan(spec), "127.0.0.1")
+        records, health = await driver.run(time.monotonic())
         async with asyncio.timeout(10):  # no connection is left behind
             await server.deserted()
     return records, health, server
@@ -112,7 +112,7 @@ def test_nobody_listens() -> None:
         server.close()
         await server.wait_closed()
         spec = Spec(Target(f"http://127.0.0.1:{port}", "m"), (Arrival(0, 5, 3),))
-        return (await Driver(spec, plan(spec), time.monotonic(), "127.0.0.1").run())[0]
+        return (await Driver(spec, plan(spec), "127.0.0.1").run(time.monotonic()))[0]
 
     records = asyncio.run(run())
     assert [(one.outcome, one.kind) for one in records] == [(Outcome.FAILED, Kind.UNREACHABLE)]
@@ -124,8 +124,8 @@ def test_a_stopped_run_accounts_for_what_it_did_not_send(now: bool) -> None:
         server = Server(["never answers", "good"])
         async with server.serving() as url:
             spec = Spec(Target(url, "m"), (Arrival(0, 5, 3), Arrival(3600, 5, 3)), bounds=QUICK)
-            driver = Driver(spec, plan(spec), time.monotonic(), "127.0.0.1")
-            running = asyncio.create_task(driver.run())
+            driver = Driver(spec, plan(spec), "127.0.0.1")
+            running = asyncio.create_task(driver.run(time.monotonic()))
             while not server.asked:
                 await asyncio.sleep(0.01)
             driver.stop(now)

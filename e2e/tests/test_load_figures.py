@@ -152,7 +152,7 @@ def test_a_client_that_was_held_up_says_so() -> None:
         async with server.serving() as url:
             spec = Spec(Target(url, "m"), tuple(Arrival(0.01 * number, 5, 3) for number in range(20)))
             asyncio.get_running_loop().call_later(0.03, time.sleep, 0.3)
-            return await Driver(spec, plan(spec), time.monotonic(), "127.0.0.1").run()
+            return await Driver(spec, plan(spec), "127.0.0.1").run(time.monotonic())
 
     records, health = asyncio.run(run())
     verdict = judge(records, [health])

@@ -234,7 +234,7 @@ def test_requests_go_out_at_their_moments_though_nobody_answers() -> None:
         async with server.serving() as url:
             schedule = synthetic(Shape(rate=150), Lengths(5, 3), 0.4, seed=4)[:60]
             spec = Spec(Target(url, "m"), schedule, bounds=Bounds(10, 2))
-            records, _ = await Driver(spec, plan(spec), time.monotonic(), "127.0.0.1").run()
+            records, _ = await Driver(spec, plan(spec), "127.0.0.1").run(time.monotonic())
         ordered = sorted(records, key=lambda one: one.index)
         sent = [one.sent for one in ordered if one.sent is not None]
         assert [one.scheduled for one in ordered] == times(schedule), "to the last bit"
