@@ -35,13 +35,17 @@ class Machine:
         spaces = ["--net", "--mount", "--pid", "--uts", "--ipc"]
         return ["nsenter", "-t", str(self.pid), *spaces, "--", *map(str, command)]
 
+    def network_command(self, command: Command) -> list[str]:
+        """The host's command that runs `command` in the machine's network alone, with the host's processes and files."""
+        return ["nsenter", f"--net=/proc/{self.pid}/ns/net", "--", *map(str, command)]
+
     def run(self, *command: str | Path, stdin: IO[bytes] | None = None) -> str:
         """Run `command` in the machine and return its output; raise `ClusterError` with its error text if it fails."""
         return self._run(self.command(command), command, stdin)
 
     def run_in_network(self, *command: str | Path) -> str:
         """Run `command` as `run` does, but in the machine's network alone, with the host's processes and files."""
-        return self._run(["nsenter", f"--net=/proc/{self.pid}/ns/net", "--", *map(str, command)], command)
+        return self._run(self.network_command(command), command)
 
     def _run(self, full: list[str], command: Command, stdin: IO[bytes] | None = None) -> str:
         done = subprocess.run(
