@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.gateway.figures import FIGURES, Figure, Value, medians, ratio, reached
+from bench.gateway.interpreter import interpreter
 from bench.gateway.measure import Repeat
 from bench.gateway.processes import Cores
 from bench.gateway.scenarios import Scenario
@@ -39,7 +40,7 @@ def conditions(repeats: int, seconds: float, cores: Cores, rival: str) -> Condit
         measured=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         machine=f"{_processor()}, {os.cpu_count()} cores",
         kernel=platform.release(),
-        python=platform.python_version(),
+        python=interpreter().words,
         versions={**{name: version(name) for name in names}, "vllm-router": rival},
         cores=asdict(cores),
         repeats=repeats,
@@ -118,7 +119,7 @@ Written by `make bench`; all numbers are in [gateway.json](gateway.json). Median
 
 ## How it was measured
 
-{measured}, {machine}, Linux {kernel}, Python {python}; {versions}.
+{measured}, {machine}, Linux {kernel}, gateways on Python {python}; {versions}.
 
 Every repeat starts a fresh engine stub and a fresh gateway. The subject is pinned to core {subject}, the stub to core
 {engine}, the load client to core {client}, all at nice -20; stub and client are C programs that cost a small part of what

@@ -6,14 +6,13 @@ Each gateway gets the same engines, four for prefill and four for decode, all of
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
 from bench.gateway import router
+from bench.gateway.interpreter import interpreter
 
 PREFILL, DECODE = 4, 4
 
@@ -67,12 +66,14 @@ def steelyard(ports: Ports, folder: Path) -> Subject:
     ]
     (folder / "gateway.json").write_text(json.dumps(GATEWAY_SETTINGS))
     (folder / "pods.json").write_text(json.dumps(pods))
+    python = interpreter()
     command = [
-        sys.executable, "-m", "steelyard.gateway.main", "--config", str(folder / "gateway.json"),
+        python.path, "-m", "steelyard.gateway.main", "--config", str(folder / "gateway.json"),
         "--pods", str(folder / "pods.json"), "--host", "127.0.0.1", "--port", str(ports.gateway),
         "--metrics-port", str(ports.admin), "--drain-delay", "0",
     ]  # fmt: skip
-    return Subject("steelyard", version("steelyard"), tuple(command), f"http://127.0.0.1:{ports.admin}/ready")
+    ready = f"http://127.0.0.1:{ports.admin}/ready"
+    return Subject("steelyard", version("steelyard"), tuple(command), ready, python.environment)
 
 
 def vllm_router(ports: Ports) -> Subject:
@@ -83,12 +84,13 @@ def vllm_router(ports: Ports) -> Subject:
         for port in some
         for word in (role, f"http://127.0.0.1:{port}")
     ]
+    python = interpreter()
     command = [
-        sys.executable, "-m", "vllm_router.launch_router", "--host", "127.0.0.1", "--port", str(ports.gateway),
+        python.path, "-m", "vllm_router.launch_router", "--host", "127.0.0.1", "--port", str(ports.gateway),
         "--prometheus-port", str(ports.admin), "--worker-startup-check-interval", "1", "--policy", "round_robin",
         "--vllm-pd-disaggregation", "--kv-connector", "nixl", *engines, "--log-level", "error",
     ]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(router.installed())}
+    environment = {**python.environment, "PYTHONPATH": str(router.installed())}
     ready = f"http://127.0.0.1:{ports.gateway}/readiness"
     return Subject("vllm-router", router.VERSION, tuple(command), ready, environment)
 
