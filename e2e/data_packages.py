@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from pathlib import Path
 
-from e2e.cache import REPOSITORY
+from e2e import lock
 
 
 def version(name: str) -> str:
@@ -35,10 +34,4 @@ def install(name: str, site: Path) -> None:
 
 
 def _requirement(name: str) -> str:
-    """The package's lines of an exported lock, hashes included; LookupError when the group lacks it."""
-    command = ["uv", "export", "--frozen", "--quiet", "--only-group", "data", "--no-header", "--no-annotate"]
-    lines = subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout
-    found = re.search(rf"^{re.escape(name)}==(?:.|\\\n)*?[^\\]\n", lines, re.MULTILINE)
-    if found is None:
-        raise LookupError(f"the dependency group `data` has no {name}: add it to pyproject.toml and run `uv lock`")
-    return found.group(0)
+    return lock.entry(lock.export("--only-group", "data"), name)

@@ -62,7 +62,7 @@ def weights() -> None:
 
 @app.command()
 def llama() -> None:
-    """Print the path of the llama-cpp-python wheel, built once (about 13 CPU-minutes)."""
+    """Print the path of the llama-cpp-python wheel, built once (about 8 CPU-minutes)."""
     typer.echo(wheels.llama_wheel())
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from e2e import lock
 from e2e.cache import REPOSITORY, content_key
 
 WEIGHTS_VERSION = "0.1.2"
@@ -53,11 +53,8 @@ def requirements(component: Component) -> str:
     """The component's pinned dependencies with hashes, from `uv.lock` (empty for data)."""
     if component.package is None:
         return ""
-    command = ["uv", "export", "--frozen", "--quiet", "--no-dev", "--no-emit-workspace", "--no-header", "--no-annotate"]
-    command += ["--package", component.package]
-    if component.extra:
-        command += ["--extra", component.extra]
-    return subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout
+    extra = ("--extra", component.extra) if component.extra else ()
+    return lock.export("--no-dev", "--no-emit-workspace", "--package", component.package, *extra)
 
 
 def tag(component: Component, base_key: str) -> str:

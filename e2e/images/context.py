@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shutil
 import subprocess
 from pathlib import Path
 
+from e2e import lock
 from e2e.cache import REPOSITORY, cached, content_key
 from e2e.images import wheels
 from e2e.images.components import LLAMA_ARGUMENTS, Component, requirements
@@ -53,18 +53,15 @@ def fill(component: Component, folder: Path) -> None:
         (folder / "prebuilt" / "README").write_text("Wheels that need not be compiled in the image.\n")
         if same_system_as_image():
             _link(wheels.llama_wheel(), folder / "prebuilt")
-            lines = without(lines, "llama-cpp-python")  # pip would prefer the source, whose hash the index tells
+            lines = lines.replace(
+                lock.entry(lines, "llama-cpp-python"), ""
+            )  # pip would prefer the source, whose hash the index tells
     (folder / "requirements.txt").write_text(lines)
 
 
 def same_system_as_image() -> bool:
     """Whether a wheel compiled on this machine runs in the images: the same Debian on the same kind of processor."""
     return platform.machine() == "x86_64" and platform.freedesktop_os_release().get("VERSION_CODENAME") == DEBIAN
-
-
-def without(lines: str, name: str) -> str:
-    """Requirements without `name` (its entry spans the lines that hold its hashes)."""
-    return re.sub(rf"^{re.escape(name)}==(?:.|\\\n)*?[^\\]\n", "", lines, flags=re.MULTILINE)
 
 
 def _link(source: Path, folder: Path) -> None:

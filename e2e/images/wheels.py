@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from e2e import data_packages, packages
+from e2e import data_packages, lock, packages
 from e2e.cache import cached, content_key
 from e2e.images.components import COMPONENTS, LLAMA_ARGUMENTS, WEIGHTS_VERSION, requirements
 
 COMPILER: packages.Needed = {"gcc": "gcc", "g++": "g++", "make": "make", "/usr/include/stdlib.h": "libc6-dev"}
 
-_REQUIREMENT = re.compile(r"^llama-cpp-python==(?P<version>\S+)(?P<hashes>(?: \\\n\s+--hash=\S+)+)", re.MULTILINE)
-
 
 def llama_wheel() -> Path:
-    """The wheel of llama-cpp-python for this machine, from the source that `uv.lock` pins; about 13 CPU-minutes when not cached.
+    """The wheel of llama-cpp-python for this machine, from the source that `uv.lock` pins; about 8 CPU-minutes when not cached.
 
     Raises `subprocess.CalledProcessError` when there is no C++ compiler; the build's output says so.
     """
-    match = _REQUIREMENT.search(requirements(COMPONENTS["engine"]))
-    if match is None:
-        raise LookupError("uv.lock has no llama-cpp-python; run `uv lock`")
+    requirement = lock.entry(requirements(COMPONENTS["engine"]), "llama-cpp-python").rstrip()
     arguments = LLAMA_ARGUMENTS.read_text().strip()
     libc = os.confstr("CS_GNU_LIBC_VERSION") or "unknown"
 
     def build(folder: Path) -> None:
-        packages.install(COMPILER, "Building llama.cpp", print)
+        packages.install(COMPILER, "Building llama.cpp", _say)
+        _say("building llama.cpp, once (about 8 CPU-minutes)")
         wanted = folder / "requirement.txt"
-        wanted.write_text(match.group(0) + "\n")
+        wanted.write_text(requirement + "\n")
         environment = {**os.environ, "CMAKE_ARGS": arguments, "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}
         command = [
             *_pip(),
@@ -45,7 +41,7 @@ def llama_wheel() -> Path:
         ]
         subprocess.run([*command, "-r", str(wanted), "-w", str(folder)], env=environment, check=True)
 
-    folder = cached("llama", content_key([match.group(0), arguments, libc, os.uname().machine]), build)
+    folder = cached("llama", content_key([requirement, arguments, libc, os.uname().machine]), build)
     return next(folder.glob("llama_cpp_python-*.whl"))
 
 
@@ -59,6 +55,10 @@ def weights() -> Path:
         shutil.rmtree(site)
 
     return next(cached("weights", f"smollm2-{WEIGHTS_VERSION}", build).glob("*.gguf"))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # standard output is the caller's: a command here prints a path
 
 
 def _pip() -> list[str]:

@@ -12,7 +12,8 @@ import yaml
 from steelyard.cli.main import app
 from typer.testing import CliRunner
 
-from e2e.images import build, context
+from e2e import lock
+from e2e.images import build
 from e2e.images.components import COMPONENTS, Component, requirements, tag
 from e2e.platform import EXAMPLES
 
@@ -34,10 +35,13 @@ def test_the_gateway_carries_no_kopf_and_the_engine_no_kubernetes() -> None:
     assert "kubernetes==" not in requirements(COMPONENTS["engine"])
 
 
-def test_a_package_is_taken_out_with_its_hashes() -> None:
+def test_a_packages_entry_ends_with_its_last_hash() -> None:
     lines = "a==1 \\\n    --hash=sha256:1 \\\n    --hash=sha256:2\nb==2 \\\n    --hash=sha256:3\nb-c==3\n"
-    assert context.without(lines, "a") == "b==2 \\\n    --hash=sha256:3\nb-c==3\n"
-    assert context.without(lines, "b") == "a==1 \\\n    --hash=sha256:1 \\\n    --hash=sha256:2\nb-c==3\n"
+    assert lock.entry(lines, "a") == "a==1 \\\n    --hash=sha256:1 \\\n    --hash=sha256:2\n"
+    assert lock.entry(lines, "b") == "b==2 \\\n    --hash=sha256:3\n"
+    assert lock.entry(lines, "b-c") == "b-c==3\n"
+    with pytest.raises(LookupError, match="run `uv lock`"):
+        lock.entry(lines, "c")
 
 
 def test_a_tag_changes_with_our_source_and_with_the_base(tmp_path: Path) -> None:
