@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from steelyard.decide.judge import Outcome
+from steelyard.decide.queue.judge import Outcome
 from steelyard.gateway.bodies import COMPLETIONS, read_body
 from steelyard.gateway.errors import ClientError
 from steelyard.gateway.exchange import SIGN_OF_LIFE_SECONDS, Exchange, Leg

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from steelyard.decide.dispatch import Order
+from steelyard.decide.queue.dispatch import Order
 from steelyard.gateway.pods import KubernetesPod, Pod, PodsError, from_kubernetes, parse_pods_file
 from steelyard.gateway.settings import SettingsError, parse_settings
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from steelyard.decide.judge import Outcome
+from steelyard.decide.queue.judge import Outcome
 from steelyard.gateway.bodies import ClientBody, decode_body, prefill_body
 from steelyard.gateway.errors import ClientError, error_event
 from steelyard.gateway.events import BrokenStreamError, EventStream

@@ -9,7 +9,7 @@ from itertools import count
 
 import msgspec
 
-from steelyard.decide.judge import Met, Outcome, length_class
+from steelyard.decide.queue.judge import Met, Outcome, length_class
 from steelyard.gateway.bodies import CHAT, COMPLETIONS, read_body
 from steelyard.gateway.errors import ClientError
 from steelyard.gateway.exchange import Exchange

@@ -4,9 +4,9 @@ An exchange passes here as it arrives, is prefilled, begins to answer, and ends.
 until the prefill call's usage says better; the estimate's window is then corrected.
 """
 
-from steelyard.decide.estimate import PrefillTime, Smoothed, TokenRatio
-from steelyard.decide.judge import Outcome, Timing, judge, length_class, mean_seconds_per_token
-from steelyard.decide.windows import ArrivalWindows
+from steelyard.decide.queue.estimate import PrefillTime, Smoothed, TokenRatio
+from steelyard.decide.queue.judge import Outcome, Timing, judge, length_class, mean_seconds_per_token
+from steelyard.decide.queue.windows import ArrivalWindows
 from steelyard.gateway.exchange import Exchange
 from steelyard.gateway.metrics import Metrics
 from steelyard.gateway.settings import Settings

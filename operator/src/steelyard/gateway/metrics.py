@@ -12,7 +12,7 @@ from itertools import accumulate
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from steelyard.decide.judge import Met, Outcome
+from steelyard.decide.queue.judge import Met, Outcome
 
 PREFIX = "steelyard_gateway_"
 

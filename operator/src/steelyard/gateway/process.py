@@ -11,7 +11,7 @@ import signal
 import time
 from dataclasses import dataclass
 
-from steelyard.decide.windows import WINDOW_SECONDS
+from steelyard.decide.queue.windows import WINDOW_SECONDS
 from steelyard.gateway.admin import AdminConnection, Page, demand_page, live_page, metrics_page, ready_page
 from steelyard.gateway.errors import ClientError
 from steelyard.gateway.files import WatchedFile

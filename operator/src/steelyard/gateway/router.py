@@ -9,10 +9,10 @@ import logging
 import time
 
 from steelyard.api import labels
-from steelyard.decide.admission import DecodeQueue, Sequence
-from steelyard.decide.dispatch import Job, PrefillQueue
-from steelyard.decide.estimate import theta_seconds
-from steelyard.decide.judge import Outcome
+from steelyard.decide.queue.admission import DecodeQueue, Sequence
+from steelyard.decide.queue.dispatch import Job, PrefillQueue
+from steelyard.decide.queue.estimate import theta_seconds
+from steelyard.decide.queue.judge import Outcome
 from steelyard.gateway.affinity import PrefixTable, prompt_blocks
 from steelyard.gateway.errors import ClientError
 from steelyard.gateway.exchange import Exchange, Leg

@@ -8,9 +8,9 @@ from typing import Literal
 
 import msgspec
 
-from steelyard.decide.dispatch import Order
-from steelyard.decide.estimate import PrefillPrior
-from steelyard.decide.judge import Objectives
+from steelyard.decide.queue.dispatch import Order
+from steelyard.decide.queue.estimate import PrefillPrior
+from steelyard.decide.queue.judge import Objectives
 
 
 class SettingsError(ValueError):

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from steelyard.decide.backlog import Backlog, Waiting
+from steelyard.decide.queue.backlog import Backlog, Waiting
 
 NEARLY_IDLE = 0.25  # share of theta below which late work may follow when nobody is on time
 

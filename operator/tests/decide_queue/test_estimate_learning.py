@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from steelyard.decide.estimate import (
+from steelyard.decide.queue.estimate import (
     ENOUGH_SAMPLES,
     PrefillPrior,
     PrefillTime,

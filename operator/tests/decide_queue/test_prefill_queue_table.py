@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 import pytest
-from steelyard.decide.dispatch import Dispatch, Job, Order, PrefillQueue
+from steelyard.decide.queue.dispatch import Dispatch, Job, Order, PrefillQueue
 
 
 def seconds(tokens: float) -> float:

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from steelyard.decide.windows import WINDOW_SECONDS, WINDOWS, ArrivalWindows
+from steelyard.decide.queue.windows import WINDOW_SECONDS, WINDOWS, ArrivalWindows
 
 START = 1_800_000_000.0
 ARRIVALS = st.lists(st.tuples(st.floats(0, 300), st.floats(0, 5000)), max_size=60)

@@ -12,8 +12,8 @@ free slot. Time is an argument; O(log n) a step in requests, linear in replicas.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from steelyard.decide.backlog import Backlog, Waiting
-from steelyard.decide.dispatch import Dispatch
+from steelyard.decide.queue.backlog import Backlog, Waiting
+from steelyard.decide.queue.dispatch import Dispatch
 
 
 @dataclass(frozen=True, slots=True)

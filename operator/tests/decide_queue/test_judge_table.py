@@ -1,7 +1,7 @@
 """The truth table of met and not met, row by row."""
 
 import pytest
-from steelyard.decide.judge import (
+from steelyard.decide.queue.judge import (
     LENGTH_CLASSES,
     Met,
     Objectives,

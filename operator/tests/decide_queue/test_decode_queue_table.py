@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 import pytest
-from steelyard.decide.admission import DecodeQueue, Sequence
-from steelyard.decide.dispatch import Dispatch
+from steelyard.decide.queue.admission import DecodeQueue, Sequence
+from steelyard.decide.queue.dispatch import Dispatch
 
 
 def seq(key: int, tokens: float = 100, arrived: float = 0.0) -> Sequence:

@@ -7,8 +7,8 @@ no ready idle replica while somebody waits; the late list drains when idle; the 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
-from steelyard.decide.admission import DecodeQueue, Sequence
-from steelyard.decide.dispatch import Job, Order, PrefillQueue
+from steelyard.decide.queue.admission import DecodeQueue, Sequence
+from steelyard.decide.queue.dispatch import Job, Order, PrefillQueue
 
 NAMES = st.sets(st.sampled_from("abcd"))
 
