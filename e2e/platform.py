@@ -26,6 +26,10 @@ from e2e.images.build import build_archives
 SYSTEM_NAMESPACE = "steelyard-system"
 CHARTS = REPOSITORY / "charts"
 EXAMPLES = REPOSITORY / "docs" / "examples"
+_LEAVING = (
+    "custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,NODE:.spec.nodeName,DELETED:.metadata.deletionTimestamp,"
+    "GRACE:.metadata.deletionGracePeriodSeconds,FINALIZERS:.metadata.finalizers,STATE:.status.containerStatuses[*].state"
+)
 _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
 
 
@@ -120,6 +124,24 @@ class Platform:
         except PlatformError as error:
             seen = self.kubectl("get", "inferenceservice,deployment,pod,event", "-n", namespace)
             raise PlatformError(f"{error}; last seen:\n{seen}") from error
+
+    def picture(self) -> str:
+        """Nodes, services, pods, the latest events and the operator's last lines, for a person who reads a failed run."""
+        asked = (
+            ("get", "nodes", "-o", "wide"),
+            ("get", "inferenceservices,deployments,pods", "-A", "-o", "wide", "--show-labels"),
+            ("get", "pods", "-A", "-o", _LEAVING),
+            ("get", "events", "-A", "--sort-by=.lastTimestamp"),
+            ("logs", "-n", SYSTEM_NAMESPACE, "-l", "app.kubernetes.io/name=steelyard", "--prefix", "--tail=40"),
+        )
+        seen = []
+        for words in asked:
+            try:
+                lines = self.kubectl(*words).splitlines()
+            except ToolError as error:
+                lines = [str(error)]
+            seen.append("\n".join([f"$ kubectl {' '.join(words)}", *lines[-60:]]))
+        return "\n\n".join(seen)
 
     @contextmanager
     def forward(self, target: str, port: int, namespace: str) -> Iterator[str]:

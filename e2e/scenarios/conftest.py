@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from rich.console import Console
@@ -37,6 +37,18 @@ def platform() -> Iterator[Platform]:
     finally:
         if not kept:
             remove(name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed scenario tells what the cluster looked like then: nobody can look afterwards."""
+    report = yield
+    platform = getattr(item, "funcargs", {}).get("platform")
+    if report.failed and isinstance(platform, Platform):
+        report.sections.append(("the cluster at the failure", platform.picture()))
+    return report
 
 
 @pytest.fixture(scope="session")

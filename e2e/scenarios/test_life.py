@@ -79,6 +79,16 @@ def test_a_restarted_operator_continues_and_rolls_nothing(platform: Platform, se
     platform.wait_for("decode to follow its maximum down", lambda: replicas(platform, "decode") == 1, 60)
 
 
+def test_pods_that_are_deleted_while_they_start_leave_at_once(platform: Platform, service: dict[str, Any]) -> None:
+    """Their grace period is minutes, for running requests; a signal lost in the first instant would use all of it."""
+    platform.wait_available(NAME, NAMESPACE)
+    decode = f"serving.steelyard.dev/service={NAME},serving.steelyard.dev/pool=decode"
+    for number in (3, 1) * 6:  # each time, pods are told to leave at another instant of their start
+        patch(platform, {"decode": {"replicas": {"min": number, "max": number}}})
+        platform.wait_for("the scale to follow", lambda number=number: replicas(platform, "decode") == number, 60)
+    platform.wait_for("the others to leave", lambda: len(platform.items("pod", NAMESPACE, decode)) == 1, 120)
+
+
 def test_an_invalid_spec_is_refused_and_the_old_children_stay(platform: Platform, service: dict[str, Any]) -> None:
     before = pod_uids(platform)
     patch(platform, {"accelerator": "no-such-accelerator"})

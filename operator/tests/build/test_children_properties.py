@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from operator_bodies import KNOWN, SITE, merged, service, simulated
 from steelyard.api.labels import ENGINE_PORT, KV_PORT, POOL, ROLE, SERVICE
@@ -144,6 +144,17 @@ def test_selectors_find_their_pods_and_no_others(given_service: InferenceService
             assert [name for name, labels in pods.items() if selected(labels, selector)] == [child["metadata"]["name"]]
         if child["kind"] == "NetworkPolicy":
             assert any(selected(labels, child["spec"]["podSelector"]["matchLabels"]) for labels in pods.values())
+
+
+@settings(max_examples=30, deadline=None)
+@given(services())
+def test_a_container_is_not_signalled_in_the_instant_it_starts(given_service: InferenceService) -> None:
+    """SIGTERM before pid 1 can catch it is dropped by the kernel, and the pod would stay for its whole grace period."""
+    assume(not refusals(given_service, KNOWN))
+    for template in pods_of(children(given_service, KNOWN, SITE)):
+        ours = template["spec"]["containers"][0]
+        wait = ours["lifecycle"]["preStop"]["sleep"]["seconds"]
+        assert 1 <= wait < template["spec"]["terminationGracePeriodSeconds"]
 
 
 @given(st.permutations(["prefill", "decode"]))

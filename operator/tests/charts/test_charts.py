@@ -8,10 +8,13 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from operator_bodies import SITE, service_body, simulated
 from rendering import CHARTS, NAMES, RefusedError, helm, one, rendered
 from steelyard.api import crd
 from steelyard.api.quantities import Quantity
+from steelyard.api.service import InferenceService
 from steelyard.apply.access import ACCESS
+from steelyard.build import render
 from steelyard.catalog.accelerators import ACCELERATORS
 from steelyard.cli import generated
 from steelyard.run.settings import load
@@ -48,6 +51,12 @@ CASES: dict[str, dict[str, Any]] = {
         "priorityClassName": "system-cluster-critical",
         "podAnnotations": {"example.org/a": "b"},
     },
+}
+PROMETHEUS = {
+    "url": "https://prometheus.monitoring.svc:9091/sub",
+    "secret": "prometheus-access",
+    "bearerTokenFile": "/etc/prometheus-access/token",
+    "caFile": "/etc/prometheus-access/ca.crt",
 }
 
 
@@ -272,3 +281,60 @@ def test_limits_are_not_below_requests() -> None:
     resources = one(rendered("steelyard"), "Deployment")["spec"]["template"]["spec"]["containers"][0]["resources"]
     for name, limit in resources["limits"].items():
         assert Quantity(limit).value >= Quantity(resources["requests"][name]).value
+
+
+def test_prometheus_is_named_in_the_settings_and_its_secret_is_mounted(tmp_path: Path) -> None:
+    objects = rendered("steelyard", prometheus=PROMETHEUS, tickSeconds=7)
+    file = tmp_path / "operator.yaml"
+    file.write_text(one(objects, "ConfigMap")["data"]["operator.yaml"])
+    settings = load(file)
+    assert settings.tick_seconds == 7
+    assert settings.prometheus is not None
+    assert settings.prometheus.manifest() == {
+        "url": PROMETHEUS["url"],
+        "bearerTokenFile": PROMETHEUS["bearerTokenFile"],
+        "caFile": PROMETHEUS["caFile"],
+        "timeoutSeconds": 4.0,
+    }
+    pod = one(objects, "Deployment")["spec"]["template"]["spec"]
+    assert {"name": "prometheus", "secret": {"secretName": "prometheus-access"}} in pod["volumes"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert mounts["prometheus"] == "/etc/prometheus-access"
+
+
+def test_without_an_address_the_operator_has_no_prometheus(tmp_path: Path) -> None:
+    file = tmp_path / "operator.yaml"
+    file.write_text(one(rendered("steelyard"), "ConfigMap")["data"]["operator.yaml"])
+    assert load(file).prometheus is None
+
+
+@pytest.mark.parametrize(
+    ("given", "namespaces"),
+    [({}, {"any": True}), ({"watchNamespaces": ["team-a"]}, {"matchNames": ["team-a"]})],
+    ids=["all", "namespaced"],
+)
+def test_pod_monitors_find_the_pods_that_the_operator_makes(given: dict[str, Any], namespaces: dict[str, Any]) -> None:
+    """The labels and the names of ports are those of rendered engines and gateways."""
+    wanted = {"podMonitors": True, "labels": {"release": "mine"}}
+    monitors = [o for o in rendered("steelyard", monitoring=wanted, **given) if o["kind"] == "PodMonitor"]
+    assert [monitor["spec"]["namespaceSelector"] for monitor in monitors] == [namespaces] * 2
+    assert {monitor["metadata"]["labels"]["release"] for monitor in monitors} == {"mine"}
+    service = InferenceService.read(service_body(simulated()))
+    found = set()
+    for child in render.children(service, ACCELERATORS, SITE):
+        if child["kind"] != "Deployment":
+            continue
+        template = child["spec"]["template"]
+        ports = {port["name"] for container in template["spec"]["containers"] for port in container["ports"]}
+        (monitor,) = [
+            m for m in monitors if m["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+        ]
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        assert endpoint["port"] in ports
+        assert endpoint["interval"] == "5s"
+        found.add(monitor["metadata"]["name"])
+    assert len(found) == 2
+
+
+def test_pod_monitors_are_left_out_where_their_kind_may_be_missing() -> None:
+    assert not [o for o in rendered("steelyard") if o["kind"] == "PodMonitor"]

@@ -16,6 +16,10 @@ ENGINE, GATEWAY = "engine", "gateway"
 # because pid 1 is ended by no signal that it does not handle yet. A `command` replaces the image's entry point, tini included.
 FIRST_PROCESS = ("tini", "--")
 
+# And before SIGTERM: a container that is stopped in the instant it starts gets the signal while tini is not yet there to catch
+# it; the kernel drops it, nobody repeats it, and the pod stays for its whole grace period. The kubelet waits this long first.
+LIFECYCLE = {"preStop": {"sleep": {"seconds": 1}}}
+
 
 def child(
     service: InferenceService, api_version: str, kind: str, name: str, labels: dict[str, str] | None = None
