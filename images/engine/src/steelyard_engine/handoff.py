@@ -27,6 +27,7 @@ FORMAT = 1
 _PREFIX = struct.Struct(">4sHI")
 _HEADER_LIMIT = 4096  # bytes
 _CONNECT_SECONDS = 2.0
+_SILENCE_SECONDS = 5.0  # without a byte of a state that lies ready; its request waits meanwhile
 
 
 class HandoffFailed(Exception):
@@ -118,14 +119,20 @@ def unpack(blob: bytes, model: str, layout: str, prompt: Sequence[int]) -> Pulle
 
 
 async def pull(session: aiohttp.ClientSession, params: TransferParams, timeout_seconds: float) -> bytes:
-    """Fetch a blob from the prefill engine; raise HandoffFailed."""
+    """Fetch a blob from the prefill engine; raise HandoffFailed, also where it stays silent or is cut off by the network."""
     try:
         url = _url(params)
-        limits = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=_CONNECT_SECONDS)
+        limits = aiohttp.ClientTimeout(
+            total=timeout_seconds, sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS
+        )
         async with session.get(url, timeout=limits, allow_redirects=False) as answer:
             if answer.status != 200:
                 raise HandoffFailed(f"the prefill engine answered {answer.status}: the state is unknown or expired")
             return await answer.read()
+    except aiohttp.SocketTimeoutError as error:
+        raise HandoffFailed(
+            f"{params.remote_host}:{params.remote_port} sent nothing for {_SILENCE_SECONDS:g} s"
+        ) from error
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         raise HandoffFailed(f"{params.remote_host}:{params.remote_port}: {type(error).__name__}") from error
 
