@@ -8,7 +8,7 @@ from steelyard.api.labels import COMPONENT, GATEWAY_METRICS_PORT, GATEWAY_PORT, 
 from steelyard.api.service import InferenceService
 from steelyard.build import security
 from steelyard.build.gateway_settings import FILE, KEYS_FOLDER
-from steelyard.build.meta import FIRST_PROCESS, GATEWAY, LIFECYCLE, Body, child, gateway_labels
+from steelyard.build.meta import FIRST_PROCESS, GATEWAY, LIFECYCLE, STANDSTILL, Body, child, gateway_labels
 from steelyard.decide.site import Site
 
 SETTINGS = "/etc/steelyard"
@@ -64,7 +64,7 @@ def deployment(service: InferenceService, site: Site) -> Body:
         "lifecycle": LIFECYCLE,
         # Probes are served apart from the data path: overload is answered with 429, never with a restart (E06).
         "readinessProbe": _probe("/ready", period=2, failures=2),
-        "livenessProbe": _probe("/live", period=10, failures=6),
+        "livenessProbe": {**_probe("/live", period=5, failures=6), **STANDSTILL},
     }
     spec: dict[str, Any] = {
         "serviceAccountName": settings,

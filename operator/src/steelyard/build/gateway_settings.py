@@ -14,6 +14,7 @@ FILE = "gateway.json"
 KEYS_FOLDER = "/etc/steelyard-keys"
 KEYS_FILE = f"{KEYS_FOLDER}/keys"
 STALL_TIMEOUT_SECONDS = 60
+STALLS_A_REQUEST = 3  # a request whose engine stalls must have time left for another one
 HANDOFF_SECONDS = 0.05
 
 # Seconds of one prefill of n tokens on one processor core, until the gateway has measured its own: a + b·n + c·n².
@@ -50,7 +51,7 @@ def settings(service: InferenceService, accelerators: dict[str, Accelerator | No
             "shedWhenLate": spec.routing.limits.shed_when_late,
         },
         "requestTimeoutSeconds": spec.routing.request_timeout.seconds,
-        "stallTimeoutSeconds": min(STALL_TIMEOUT_SECONDS, spec.routing.request_timeout.seconds),
+        "stallTimeoutSeconds": min(STALL_TIMEOUT_SECONDS, spec.routing.request_timeout.seconds / STALLS_A_REQUEST),
         "gateways": spec.routing.replicas,
         "prefillPrior": _prior(service, reading, accelerators.get(spec.accelerator_of(reading))),
         "handoffSeconds": HANDOFF_SECONDS,

@@ -20,6 +20,10 @@ FIRST_PROCESS = ("tini", "--")
 # it; the kernel drops it, nobody repeats it, and the pod stays for its whole grace period. The kubelet waits this long first.
 LIFECYCLE = {"preStop": {"sleep": {"seconds": 1}}}
 
+# Of a liveness probe: a program that has not answered for half a minute will not drain either, and each second of its pod's
+# grace period would only delay its restart.
+STANDSTILL = {"terminationGracePeriodSeconds": 5}
+
 
 def child(
     service: InferenceService, api_version: str, kind: str, name: str, labels: dict[str, str] | None = None

@@ -25,7 +25,7 @@ from steelyard.api.service import InferenceService
 from steelyard.build import security, template
 from steelyard.build.engines import embedded
 from steelyard.build.engines.parts import Parts
-from steelyard.build.meta import ENGINE, LIFECYCLE, Body, child, engine_labels
+from steelyard.build.meta import ENGINE, LIFECYCLE, STANDSTILL, Body, child, engine_labels
 from steelyard.catalog.engines import ENGINES
 from steelyard.decide.fingerprint import digest, kv_group
 from steelyard.decide.site import Site
@@ -95,7 +95,7 @@ def _pod(
         # Ready only after the warm-up and never while draining; restarted only when the loop itself stands still.
         "startupProbe": _probe("/health", period=PROBE_SECONDS, failures=parts.startup_seconds // PROBE_SECONDS),
         "readinessProbe": _probe("/health", period=PROBE_SECONDS, failures=2),
-        "livenessProbe": _probe("/live", period=10, failures=6),
+        "livenessProbe": {**_probe("/live", period=5, failures=6), **STANDSTILL},
     }
     spread = {
         "maxSkew": 1,
