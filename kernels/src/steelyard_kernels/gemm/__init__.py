@@ -1,0 +1,1 @@
+"""Matrix products that read compressed weights."""
