@@ -56,6 +56,32 @@ class Install(Record):
     """Whether it is installed."""
 
 
+class Prometheus(Record):
+    """Where the operator reads what engines and gateways measure."""
+
+    url: Annotated[str, Field(pattern=r"^(https?://[^\s?#]+)?$")] = ""
+    """Address of Prometheus, or of what speaks its HTTP API, such as http://prometheus.monitoring.svc:9090. Empty: the
+    operator takes no decisions on replicas and only keeps them within min and max."""
+    secret: Annotated[str, Field(pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$")] = ""
+    """Name of a Secret in the release's namespace that is mounted at /etc/prometheus-access, for the two files below.
+    Empty: none."""
+    bearer_token_file: str = ""
+    """File with the bearer token of every query, such as /etc/prometheus-access/token, or the operator's own
+    /var/run/secrets/kubernetes.io/serviceaccount/token. Empty: no token."""
+    ca_file: str = ""
+    """File with the certificate authorities of Prometheus, such as /etc/prometheus-access/ca.crt. Empty: the system's."""
+
+
+class Monitoring(Record):
+    """Objects for an installed Prometheus operator."""
+
+    pod_monitors: bool = False
+    """Whether PodMonitors are installed, by which engines and gateways are scraped every 5 s. Needs the kind PodMonitor
+    (monitoring.coreos.com); without it, scrape the pods labelled app.kubernetes.io/managed-by=steelyard yourself."""
+    labels: Labels = Field(default_factory=dict)
+    """Labels of the PodMonitors, by which your Prometheus selects them, such as release: kube-prometheus-stack."""
+
+
 class Account(Record):
     """The operator's ServiceAccount."""
 
@@ -81,6 +107,12 @@ class SteelyardValues(Record):
     Empty: all namespaces."""
     prometheus_namespace: Name | None = None
     """Namespace that may scrape the metrics of operator, gateways and engines. null: none may."""
+    prometheus: Prometheus = Prometheus()
+    """Where the operator reads what engines and gateways measure."""
+    tick_seconds: Annotated[float, Field(ge=1, le=300)] = 5
+    """Seconds from one decision on replicas to the next."""
+    monitoring: Monitoring = Monitoring()
+    """Objects for an installed Prometheus operator."""
     resources: Resources = Resources(
         requests={"cpu": Quantity("50m"), "memory": Quantity("128Mi")}, limits={"memory": Quantity("512Mi")}
     )

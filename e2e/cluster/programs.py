@@ -17,7 +17,7 @@ class Program:
     """A program `name`: the Go package `package` of the module folder `module`, linked with `linker` flags.
 
     `links` are further names of the same file: the program that holds all of Kubernetes acts by the name it is called by.
-    `packages` is about how many packages are compiled, for the progress display.
+    `packages` is about how many packages are compiled, for the progress display. `tags` choose source files.
     """
 
     name: str
@@ -26,6 +26,7 @@ class Program:
     packages: int
     linker: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -45,7 +46,17 @@ PROGRAMS = (
     Program("coredns", "coredns-slim", ".", 751),
     Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", 565),
 )
-"""All of them, the longest build first."""
+"""Those that a cluster runs on, the longest build first."""
+
+PROMETHEUS = Program(
+    "prometheus",
+    "prometheus",
+    "github.com/prometheus/prometheus/cmd/prometheus",
+    1008,
+    ("-X github.com/prometheus/common/version.Version=3.16.0",),
+    tags=("remove_all_sd", "enable_kubernetes_sd"),
+)
+"""Runs in a pod, of an image that holds nothing else (`e2e/monitoring`). Of its ways to find targets only Kubernetes' is in."""
 
 
 def build_command(program: Program, go: Path, out: Path) -> list[str]:
@@ -54,7 +65,8 @@ def build_command(program: Program, go: Path, out: Path) -> list[str]:
     Nothing of the checkout's history goes into a program, so the same sources give the same file in every commit.
     """
     linker = " ".join(("-s", "-w", *program.linker))
-    return [str(go), "build", "-v", "-buildvcs=false", "-ldflags", linker, "-o", str(out), program.package]
+    tags = ["-tags", ",".join(program.tags)] if program.tags else []
+    return [str(go), "build", "-v", "-buildvcs=false", *tags, "-ldflags", linker, "-o", str(out), program.package]
 
 
 def key(program: Program, go_version: str) -> str:
@@ -66,5 +78,5 @@ def key(program: Program, go_version: str) -> str:
     for source in sources:
         content = source.read_bytes()
         digest.update(f"{source.relative_to(program.folder)} {len(content)}\n".encode() + content)
-    digest.update("\n".join((program.package, *FLAGS, *program.linker, go_version)).encode())
+    digest.update("\n".join((program.package, *FLAGS, *program.tags, *program.linker, go_version)).encode())
     return digest.hexdigest()[:20]

@@ -9,7 +9,7 @@ import pytest
 from e2e import packages
 from e2e.cluster import paths, toolchain
 from e2e.cluster.local import settings
-from e2e.cluster.programs import COMPONENTS, PROGRAMS, Program, build_command, key
+from e2e.cluster.programs import COMPONENTS, PROGRAMS, PROMETHEUS, Program, build_command, key
 
 PROGRAM = PROGRAMS[0]
 
@@ -61,9 +61,10 @@ def test_a_key_follows_what_the_compiler_reads(
         Program("kubernetes", "kube", "./allinone", 0, ("-X a.b=c",)),
         Program("kubernetes", "kube", "./other", 0, PROGRAM.linker),
         Program("kubernetes", "etcd", "./allinone", 0, PROGRAM.linker),
+        Program("kubernetes", "kube", "./allinone", 0, PROGRAM.linker, tags=("some",)),
     ],
 )
-def test_a_key_follows_package_module_and_linker_flags(other: Program) -> None:
+def test_a_key_follows_package_module_tags_and_linker_flags(other: Program) -> None:
     assert key(other, "1.26") != key(PROGRAM, "1.26")
 
 
@@ -74,8 +75,9 @@ def test_a_key_follows_go_and_nothing_of_the_display() -> None:
 
 
 def test_every_program_has_its_module_and_no_two_share_a_key() -> None:
-    assert {(program.folder / "go.sum").exists() for program in PROGRAMS} == {True}
-    assert len({key(program, "1.26") for program in PROGRAMS}) == len(PROGRAMS)
+    every = (*PROGRAMS, PROMETHEUS)
+    assert {(program.folder / "go.sum").exists() for program in every} == {True}
+    assert len({key(program, "1.26") for program in every}) == len(every)
 
 
 def test_kubernetes_is_linked_with_its_version_and_called_by_every_component() -> None:
@@ -84,6 +86,12 @@ def test_kubernetes_is_linked_with_its_version_and_called_by_every_component() -
     assert "-X k8s.io/component-base/version.gitVersion=v1.37.2" in linker
     assert "-X k8s.io/client-go/pkg/version.gitMinor=37" in linker
     assert PROGRAM.links == COMPONENTS
+
+
+def test_prometheus_is_compiled_with_kubernetes_discovery_alone() -> None:
+    command = build_command(PROMETHEUS, Path("/go"), Path("/out"))
+    assert command[command.index("-tags") + 1] == "remove_all_sd,enable_kubernetes_sd"
+    assert "-tags" not in build_command(PROGRAM, Path("/go"), Path("/out"))
 
 
 @pytest.mark.parametrize(

@@ -327,7 +327,9 @@ def test_pod_monitors_find_the_pods_that_the_operator_makes(given: dict[str, Any
         template = child["spec"]["template"]
         ports = {port["name"] for container in template["spec"]["containers"] for port in container["ports"]}
         (monitor,) = [
-            m for m in monitors if m["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+            m
+            for m in monitors
+            if m["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
         ]
         (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
         assert endpoint["port"] in ports

@@ -22,12 +22,30 @@ def test_a_full_file(tmp_path: Path) -> None:
     assert (site.prometheus_namespace, site.operator_namespace) == ("monitoring", "system")
 
 
+def test_prometheus_is_named_with_its_files_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "operator.yaml"
+    images = "images: {gateway: g, engine: e}\n"
+    file.write_text(images)
+    assert load(file).prometheus is None
+    file.write_text(
+        images + "prometheus: {url: 'https://prometheus:9090/sub', bearerTokenFile: /a/token, caFile: /a/ca}"
+    )
+    found = load(file).prometheus
+    assert found is not None
+    assert (found.url, found.bearer_token_file, found.ca_file) == (
+        "https://prometheus:9090/sub", Path("/a/token"), Path("/a/ca"),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("content", "named"),
     [
         ("images: {gateway: g}", "images.engine: Field required"),
         ("images: {gateway: g, engine: e}\nleaseNme: x", "leaseNme: Extra inputs are not permitted"),
         ("images: {gateway: g, engine: e}\nworkers: 0", "workers: Input should be greater than or equal to 1"),
+        ("images: {gateway: g, engine: e}\nprometheus: {url: prometheus:9090}", "prometheus.url: String should match"),
+        ("images: {gateway: g, engine: e}\nprometheus: {}", "prometheus.url: Field required"),
+        ("images: {gateway: g, engine: e}\ntickSeconds: 0", "tickSeconds: Input should be greater than or equal to 1"),
         ("images: {gateway: g", "is not YAML"),
         ("", "file: "),
     ],

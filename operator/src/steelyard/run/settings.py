@@ -23,6 +23,19 @@ class Images(Record):
     engine: Annotated[str, Field(min_length=1)]
 
 
+class Prometheus(Record):
+    """Where the autoscaler reads what engines and gateways measure."""
+
+    url: Annotated[str, Field(pattern=r"^https?://[^\s?#]+$")]
+    """Address of Prometheus, or of what speaks its HTTP API; with a path prefix where it has one."""
+    bearer_token_file: Path | None = None
+    """File with the bearer token of every query; read anew for each, since tokens rotate."""
+    ca_file: Path | None = None
+    """File with the certificate authorities that its certificate is checked against. None: the system's."""
+    timeout_seconds: Annotated[float, Field(gt=0, le=60)] = 4
+    """Longest wait for the answer to one query; shorter than a tick."""
+
+
 class Settings(Record):
     """What an installation decides."""
 
@@ -38,6 +51,10 @@ class Settings(Record):
     """Services that are reconciled at the same time."""
     resync_seconds: Annotated[float, Field(ge=1, le=86_400)] = 300
     """After this time a service is looked at again though no event came."""
+    prometheus: Prometheus | None = None
+    """Where the autoscaler reads metrics. None: it takes no decisions, and replicas stay within min and max."""
+    tick_seconds: Annotated[float, Field(ge=1, le=300)] = 5
+    """Time from one decision of the autoscaler to the next."""
 
     def site(self, operator_namespace: str) -> Site:
         """Give the part that children depend on."""
