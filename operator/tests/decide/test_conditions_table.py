@@ -81,6 +81,8 @@ TABLE: list[tuple[str, str, str, Snapshot, Failure | None]] = [
      world(pods=(pod("decode", ready=False, trouble=Trouble(Reason.UNSCHEDULABLE, "0/1 nodes")),)), None),
     ("Progressing", "False", "ImageUnavailable",
      world(pods=(pod("", ready=False, trouble=Trouble(Reason.IMAGE_UNAVAILABLE, "gateway image")),)), None),
+    ("Progressing", "False", "OutOfMemory",
+     world(pods=(pod("decode", ready=False, trouble=Trouble(Reason.OUT_OF_MEMORY, "killed")),)), None),
     ("ModelReady", "False", "WeightsLoading", world(pods=(pod(""),)), None),
     ("Progressing", "False", "PodsRefused",
      world(deployments=(deployment("decode", trouble=Trouble(Reason.PODS_REFUSED, "exceeded quota")),)), None),
@@ -157,6 +159,10 @@ def test_a_transition_time_moves_with_the_status_alone() -> None:
     assert times["Accepted"] == times["Paused"] == "2026-01-01T00:00:00Z"
 
 
+OUT_OF_MEMORY = Trouble(Reason.OUT_OF_MEMORY, "container engine was killed")
+KILLED = world(pods=(*HEALTHY.pods, pod("decode", ready=False, trouble=OUT_OF_MEMORY)))
+
+
 def moved(before: Snapshot, after: Snapshot) -> list[EventReason]:
     old = status(before, plan(before), None, NOW)
     held = replace(after, service={**after.service, "status": old})
@@ -174,6 +180,9 @@ def moved(before: Snapshot, after: Snapshot) -> list[EventReason]:
         (world(REFUSED), world({"accelerator": "h3000"}), [EventReason.REJECTED]),
         (HEALTHY, world(meta=PAUSE), [EventReason.PAUSED]),
         (world(meta=PAUSE), HEALTHY, [EventReason.RESUMED]),
+        (HEALTHY, KILLED, [EventReason.OUT_OF_MEMORY]),
+        (KILLED, KILLED, []),
+        (KILLED, HEALTHY, []),
     ],
 )
 def test_events_tell_transitions(before: Snapshot, after: Snapshot, told: list[EventReason]) -> None:

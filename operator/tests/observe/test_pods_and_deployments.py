@@ -24,8 +24,12 @@ def weights(state: dict[str, Any]) -> dict[str, Any]:
     return {"status": {"initContainerStatuses": [{"name": "weights", "state": state}]}}
 
 
-def engine(state: dict[str, Any], last: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {"status": {"containerStatuses": [{"name": "engine", "state": state, "lastState": last or {}}]}}
+KILLED = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+
+
+def engine(state: dict[str, Any], last: dict[str, Any] | None = None, ready: bool = False) -> dict[str, Any]:
+    status = {"name": "engine", "state": state, "lastState": last or {}, "ready": ready}
+    return {"status": {"containerStatuses": [status]}}
 
 
 @pytest.mark.parametrize(
@@ -53,7 +57,12 @@ def test_how_far_the_weights_are(change: dict[str, Any], expected: Weights) -> N
                                      "message": "0/1 nodes are available: insufficient cpu"}]}},
          Reason.UNSCHEDULABLE, "insufficient cpu"),
         (engine({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
-                {"terminated": {"reason": "OOMKilled", "exitCode": 137}}), Reason.ENGINE_CRASHING, "OOMKilled 137"),
+                {"terminated": {"reason": "Error", "exitCode": 3}}), Reason.ENGINE_CRASHING, "Error 3"),
+        (engine({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}, KILLED),
+         Reason.OUT_OF_MEMORY, "spec.decode.resources.limits.memory"),
+        (engine(KILLED), Reason.OUT_OF_MEMORY, "container engine needed more memory than its limit"),
+        (engine({"running": {}}, KILLED), Reason.OUT_OF_MEMORY, "was killed"),
+        (engine({"running": {}}, KILLED, ready=True), None, ""),
         (engine({"waiting": {"reason": "ErrImagePull", "message": "no such image"}}), Reason.IMAGE_UNAVAILABLE,
          "container engine: no such image"),
         (engine({"waiting": {"reason": "CreateContainerConfigError", "message": "secret keys not found"}}),

@@ -42,6 +42,7 @@ class Reason(StrEnum):
     PODS_REFUSED = "PodsRefused"  # by the API server: quota, pod security, a webhook
     START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
     ENGINE_CRASHING = "EngineCrashing"
+    OUT_OF_MEMORY = "OutOfMemory"  # the kernel killed a container at its limit; it starts again
     IMAGE_UNAVAILABLE = "ImageUnavailable"
     INTERNAL_ERROR = "InternalError"
     # Available
@@ -77,3 +78,4 @@ class EventReason(StrEnum):
     PAUSED = "Paused"
     RESUMED = "Resumed"
     RECONCILE_FAILED = "ReconcileFailed"
+    OUT_OF_MEMORY = "OutOfMemory"

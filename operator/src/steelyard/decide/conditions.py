@@ -109,7 +109,7 @@ def progressing(snapshot: Snapshot, plan: Plan, failure: Failure | None) -> Verd
     | refused | False | NotAccepted |
     | this reconcile met an obstacle | True | the obstacle's |
     | this reconcile failed by itself | False | InternalError |
-    | a Deployment or a pod is stuck (Unschedulable, ImageUnavailable, EngineCrashing, PodsRefused, …) | False | that |
+    | a Deployment or a pod is stuck (Unschedulable, ImageUnavailable, EngineCrashing, OutOfMemory, …) | False | that |
     | a Deployment is being rolled | True | RollingOut |
     | a pod is leaving | True | ReplicasDraining |
     | a pod is not ready, or fewer run than wanted | True | ReplicasStarting |

@@ -67,7 +67,8 @@ def role_status(snapshot: Snapshot, plan: Plan, role: str) -> RoleStatus:
 
 
 def transitions(before: Mapping[str, Condition], after: Mapping[str, Any]) -> tuple[Note, ...]:
-    """Tell which changes of the conditions are worth an event: acceptance, availability, pause, a fault of ours."""
+    """Tell which changes of the conditions are worth an event: acceptance, availability, pause, a fault of ours, and a
+    container that the kernel killed: nobody else tells that, and the condition is over as soon as it runs again."""
     now = {condition["type"]: condition for condition in after.get("conditions", ())}
     found = []
     for kind, yes, no in (
@@ -87,6 +88,8 @@ def transitions(before: Mapping[str, Condition], after: Mapping[str, Any]) -> tu
     old, new = before.get(ConditionType.PROGRESSING), now[ConditionType.PROGRESSING]
     if new["reason"] == Reason.INTERNAL_ERROR and (old is None or old.reason != Reason.INTERNAL_ERROR):
         found.append(Note(EventReason.RECONCILE_FAILED, new["message"], warning=True))
+    if new["reason"] == Reason.OUT_OF_MEMORY and (old is None or old.message != new["message"]):
+        found.append(Note(EventReason.OUT_OF_MEMORY, new["message"], warning=True))
     return tuple(found)
 
 

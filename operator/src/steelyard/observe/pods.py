@@ -16,6 +16,7 @@ WAITING: Mapping[str, Reason] = {
     "CreateContainerError": Reason.PODS_REFUSED,
     "RunContainerError": Reason.ENGINE_CRASHING,
 }
+OUT_OF_MEMORY = "OOMKilled"  # in the kubelet's words
 WEIGHTS_CONTAINER = "weights"
 MESSAGE_LIMIT = 500
 CONNECTION = re.compile(r"[0-9a-f.:\[\]]+->")  # local address and port of a failed connection
@@ -33,7 +34,7 @@ def pod_of(body: Body) -> Pod:
         ready=conditions.get("Ready", {}).get("status") == "True",
         terminating="deletionTimestamp" in meta,
         weights=_weights(body),
-        trouble=_trouble(status, conditions),
+        trouble=_trouble(status, conditions, marks.get(labels.POOL)),
     )
 
 
@@ -65,17 +66,22 @@ def _weights(body: Body) -> Weights:
     return Weights.LOADED if started else Weights.LOADING
 
 
-def _trouble(status: Body, conditions: Mapping[str, Body]) -> Trouble | None:
+def _trouble(status: Body, conditions: Mapping[str, Body], pool: str | None) -> Trouble | None:
     scheduled = conditions.get("PodScheduled", {})
     if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
         return Trouble(Reason.UNSCHEDULABLE, _short(scheduled.get("message", "")))
     for kind in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(kind) or []:
-            waiting = (container.get("state") or {}).get("waiting") or {}
+            state = container.get("state") or {}
+            waiting = state.get("waiting") or {}
+            last = state.get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
+            if last.get("reason") == OUT_OF_MEMORY and not container.get("ready"):
+                remedy = f"raise spec.{pool}.resources.limits.memory" if pool else "its memory limit is too low"
+                message = f"container {container['name']} needed more memory than its limit and was killed; {remedy}"
+                return Trouble(Reason.OUT_OF_MEMORY, message)
             if waiting.get("reason") not in WAITING:
                 continue
             message = waiting.get("message") or waiting["reason"]
-            last = (container.get("lastState") or {}).get("terminated") or {}
             if last:
                 message += f" (last exit: {last.get('reason', '')} {last.get('exitCode', '')})"
             return Trouble(WAITING[waiting["reason"]], _short(f"container {container['name']}: {message}"))
