@@ -1,0 +1,49 @@
+"""What one replica can do within the objectives, as far as it is known now."""
+
+from dataclasses import dataclass
+from math import inf
+
+from steelyard.decide.model.latency import Polynomial
+from steelyard.decide.scale import fits
+from steelyard.decide.scale.decision import Learnt
+from steelyard.decide.scale.signals import Engine, Objectives
+
+VELOCITY_SHARE = 0.9  # of the best pass: passes are not all of the best size
+STEP_SHARE = 0.95  # of the TPOT objective
+KV_SHARE = 0.85  # of KV capacity: sequences grow while they run
+SEQUENCES_SHARE = 0.9  # of the engine's limit
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """One replica; `velocity` in uncached prompt tokens per second of prefill at full use."""
+
+    model: Polynomial
+    velocity: float
+    max_sequences: int
+    tpot: float | None
+
+    def held(self, context: float) -> int:
+        """R(c): the most sequences of that mean context (tokens) that one decode replica holds within TPOT, KV and its
+        own limit; at least 1."""
+        step = inf if self.tpot is None else STEP_SHARE * self.tpot
+        most = min(SEQUENCES_SHARE * self.max_sequences, KV_SHARE * self.model.kv_tokens / max(context, 1.0))
+        low, high = 1, max(1, int(most))
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.model.decode_step_seconds(middle, context) <= step:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def token_rate(self, held: int, context: float) -> float:
+        """Output tokens per second of a replica that holds R sequences."""
+        return held / self.model.decode_step_seconds(held, context)
+
+
+def capacity(engine: Engine, learnt: Learnt, objectives: Objectives) -> Capacity:
+    """Put the prior and what was learnt together."""
+    model = fits.fitted(engine.prior, learnt.prefill, learnt.decode, engine.max_batch_tokens, engine.max_sequences)
+    velocity = VELOCITY_SHARE * fits.best_velocity(model.prefill, engine.max_batch_tokens)
+    return Capacity(model, velocity, engine.max_sequences, objectives.tpot)

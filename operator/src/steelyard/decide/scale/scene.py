@@ -1,0 +1,123 @@
+"""The first half of every decision: who is there, what has been learnt, what decode and prefill need now."""
+
+from dataclasses import dataclass, replace
+
+from steelyard.api.labels import AGGREGATED, DECODE, PREFILL
+from steelyard.decide.scale import changes, learning, loss
+from steelyard.decide.scale.capacity import Capacity, capacity
+from steelyard.decide.scale.census import Census, count, deadline_seconds
+from steelyard.decide.scale.decision import Memory, Tick
+from steelyard.decide.scale.demand import Decode, decode_need
+from steelyard.decide.scale.prefill import Prefill, prefill
+from steelyard.decide.scale.signals import Service, Signals
+from steelyard.decide.scale.split import FILL
+from steelyard.decide.scale.windows import keep
+
+LEAST_HORIZON_SECONDS, MOST_HORIZON_SECONDS = 120.0, 240.0  # H: of arrivals
+LEAST_KEEP_SECONDS = 60.0  # W
+STARTS = 2.0  # H and W are this many start-ups
+STALE_SECONDS, STALE_INTERVALS = 15.0, 3.0
+SAME_TICK_SECONDS = 2.0  # decisions closer together are one tick of history
+SUM = ""  # the window of both roles together
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What one tick looks at. `decode` and `prefill` are None where unknown: then nothing is sized."""
+
+    service: Service
+    signals: Signals
+    census: Census
+    memory: Memory  # with what this tick has learnt
+    start: float  # d
+    window: float  # W
+    fresh: bool  # the samples are new enough
+    reads: Capacity  # of a replica that prefills
+    writes: Capacity  # of a replica that decodes
+    decode: Decode | None
+    prefill: Prefill | None
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """prefill and decode, or aggregated alone."""
+        return tuple(self.service.limits.roles)
+
+    @property
+    def single(self) -> bool:
+        """Whether every replica does both kinds of work."""
+        return AGGREGATED in self.service.limits.roles
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything that a scale-down needs is known."""
+        return self.decode is not None and self.prefill is not None and not self.decode.partial
+
+    @property
+    def have(self) -> dict[str, int]:
+        """Ready and coming replicas by role."""
+        return {role: self.census.have(role) for role in self.roles}
+
+
+def scene(service: Service, signals: Signals, memory: Memory) -> Scene:
+    """Look around. Facts of the API server (pods, their start-up) are used even where metrics are stale."""
+    roles = tuple(service.limits.roles)
+    elapsed = signals.time - memory.ticks[-1].time if memory.ticks else learning.TICK_SECONDS
+    learnt = learning.learn(memory.learnt, signals, service.engines, elapsed)
+    reading = service.engines.get(PREFILL) or service.engines[roles[0]]
+    writing = service.engines.get(DECODE) or reading
+    start = learning.start_seconds(learnt, max(e.start_seconds for e in service.engines.values()))
+    census = count(signals, deadline_seconds(start, learnt.start_samples), memory.grew)
+    reads, writes = capacity(reading, learnt, service.objectives), capacity(writing, learnt, service.objectives)
+
+    fresh = is_fresh(signals)
+    decoders = [r for r in census.ready if r.role != PREFILL or r.name in memory.conversions]
+    decode = decode_need(signals, tuple(decoders), writes) if fresh else None
+    if decode is not None:
+        waits = decode.waits > 0
+        learnt = replace(learnt, beta=learning.feedback(learnt.beta, signals, service.objectives, waits, elapsed))
+    horizon = min(MOST_HORIZON_SECONDS, max(LEAST_HORIZON_SECONDS, STARTS * start))
+    ticks = _ticks(memory.ticks, signals, decode, AGGREGATED in service.limits.roles, horizon)
+    arrived = prefilling = None
+    if fresh and ticks:
+        arrived = loss.load(signals.arrivals, ticks, horizon)
+        first = reads.model.prefill_seconds([signals.mean_uncached or 0.0])
+        prefilling = prefill(signals, service, arrived, reads.velocity / learnt.beta, first)
+    moved = changes.follow(memory, signals, decode.held if decode else writes.max_sequences)
+    window = max(LEAST_KEEP_SECONDS, STARTS * start)
+    remembered = replace(
+        memory,
+        learnt=learnt,
+        ticks=ticks,
+        conversions=moved.pending,
+        no_role_change_until=moved.paused_until,
+    )
+    seen = Scene(service, signals, census, remembered, start, window, fresh, reads, writes, decode, prefilling)
+    return seen if memory.needs else replace(seen, memory=replace(remembered, needs=_seed(seen)))
+
+
+def is_fresh(signals: Signals) -> bool:
+    """Whether the newest sample is young enough to decide on."""
+    limit = max(STALE_SECONDS, STALE_INTERVALS * (signals.scrape_interval or 0.0))
+    return signals.sample_age is not None and signals.sample_age <= limit
+
+
+def _seed(seen: Scene) -> dict[str, tuple[tuple[float, int], ...]]:
+    """Begin the windows with the present size: shrinking before any history exists is the classic fault of a restart."""
+    now = seen.signals.time
+    sizes = {SUM: sum(seen.have.values()), **seen.have}
+    return {name: keep((), now, size, seen.window) for name, size in sizes.items()}
+
+
+def _ticks(
+    before: tuple[Tick, ...], signals: Signals, decode: Decode | None, single: bool, horizon: float
+) -> tuple[Tick, ...]:
+    """Add this tick's decode need, in replicas that decode takes at that time (shared ones: a fraction)."""
+    now = signals.time
+    kept = [tick for tick in before if now - horizon <= tick.time < now]
+    if decode is None:
+        return tuple(kept)
+    if len(kept) > 1 and now - kept[-1].time < SAME_TICK_SECONDS:
+        kept.pop()
+    need = decode.total / FILL
+    taken = need if single else float(max(1, -int(-(need - 1e-9) // 1)))
+    return (*kept, Tick(now, signals.uncached_rate, taken))
