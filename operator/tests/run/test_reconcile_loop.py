@@ -41,8 +41,7 @@ class World:
         self.api.events.clear()
 
     def respec(self, spec: dict[str, Any], **meta: Any) -> None:
-        generation = self.api.body("InferenceService", "chat")["metadata"]["generation"]
-        self.api.edit("InferenceService", "chat", {"spec": spec, "metadata": {"generation": generation + 1, **meta}})
+        self.api.edit("InferenceService", "chat", {"spec": spec, "metadata": meta})
 
     def condition(self, kind: str) -> tuple[str, str]:
         conditions = self.api.body("InferenceService", "chat")["status"]["conditions"]
@@ -58,7 +57,8 @@ class World:
             if kind != "Deployment":
                 continue
             count = body["spec"]["replicas"]
-            done = {"readyReplicas": count, "updatedReplicas": count, "observedGeneration": 1}
+            generation = body["metadata"]["generation"]
+            done = {"readyReplicas": count, "updatedReplicas": count, "observedGeneration": generation}
             self.api.edit("Deployment", name, {"status": done})
             template = body["spec"]["template"]["metadata"]["labels"]
             for index in range(count):

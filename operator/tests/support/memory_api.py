@@ -1,22 +1,36 @@
-"""An API server of dictionaries, for the reconcile's unit tests: apply, merge, delete, versions, and a log of writes.
+"""An API server of dictionaries, for the unit tests of our own code: what it does is held to the real one.
 
-It keeps what the tests need: ownership of `replicas` in managedFields, no version change where nothing changes, uids,
-and the garbage collector's work on request. Conflicts and defaulting are tested on the real API server
-(e2e/scenarios/test_operator_*.py).
+It keeps ownership of fields by server-side apply (field_ownership.py), versions that stand still where nothing changes,
+generations, uids with their preconditions, immutable fields, `/scale` and `/status`, dry runs, finalizers, and the garbage
+collector's work on request. `e2e/scenarios/test_faults_cluster_fake.py` runs the same steps on this and on a real API
+server and compares. `before` and `after` are called around every call, so that a test can let the world change, the call
+fail, or the operator die there.
 """
 
 from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from field_ownership import Manager, Owners, applied, records, updated
 from operator_bodies import merged
-from steelyard.observe.client import Api, Body, Conflict, Missing
+from steelyard.observe.client import Api, Body, Conflict, Malformed, Missing
 from steelyard.observe.resources import BY_KIND, DEPLOYMENT, EVENT, Resource
 
-Key = tuple[str, str, str]
+Key = tuple[str, str, str]  # kind, namespace, name
+IMMUTABLE = {
+    "ControllerRevision": ("data",),
+    "Deployment": ("spec", "selector"),
+    "RoleBinding": ("roleRef",),
+}
+GENERATIONS = frozenset({"Deployment", "NetworkPolicy", "PodDisruptionBudget", "InferenceService", "Accelerator"})
+SERVICE_DEFAULTS = {"spec": {"type": "ClusterIP", "sessionAffinity": "None"}}
+
+
+def _nothing(verb: str, place: str) -> None:
+    """Neither disturb nor note a call."""
 
 
 class MemoryApi(Api):
@@ -26,26 +40,41 @@ class MemoryApi(Api):
         self.objects: dict[Key, Body] = {}
         self.writes: list[str] = []
         self.events: list[tuple[str, str]] = []
-        self.fail_next: Exception | None = None
+        self.told: list[tuple[str, Body]] = []  # what watches would hear: ADDED, MODIFIED or DELETED, and the object
+        self.fail_next: Exception | None = None  # of the next apply
+        self.before: Callable[[str, str], None] = _nothing
+        self.after: Callable[[str, str], None] = _nothing
+        self._owners: dict[Key, Owners] = {}
         self._numbers = itertools.count(1)
 
+    # What users, controllers and the cluster do.
+
     def put(self, body: Body) -> None:
-        """Place an object from outside, as a user or a controller would."""
+        """Place an object from outside, whole, with nobody as the owner of its fields."""
         stored = copy.deepcopy(body)
         meta = stored["metadata"]
         meta.setdefault("uid", f"uid-of-{meta['name']}")
-        meta["resourceVersion"] = str(next(self._numbers))
-        self.objects[self._key(BY_KIND[body["kind"]], meta.get("namespace"), meta["name"])] = stored
+        self._keep(self._key(BY_KIND[body["kind"]], meta.get("namespace"), meta["name"]), stored, {})
 
     def edit(self, kind: str, name: str, change: Body, manager: str = "kubectl") -> None:
-        """Change an object from outside; a change of replicas is recorded as the manager's, if anybody owned them."""
-        key = next(key for key in self.objects if key[0] == kind and key[2] == name)
-        owned = "managedFields" in self.objects[key]["metadata"]
-        self._store(key, merged(self.objects[key], change), manager, owned and "replicas" in change.get("spec", {}))
+        """Change an object by a merge patch from outside; status is written as its controller does."""
+        key = self._find(kind, name)
+        sub = "status" if set(change) == {"status"} else ""
+        self._update(key, merged(self.objects[key], change), Manager(manager, "Update", sub))
+
+    def scale_by_hand(self, name: str, replicas: int, manager: str = "kubectl") -> None:
+        """Patch `/scale`: who did is recorded only where somebody owned the number before."""
+        key = self._find("Deployment", name)
+        owned = any(("f:spec", "f:replicas") in paths for paths in self._owners[key].values())
+        body = merged(self.objects[key], {"spec": {"replicas": replicas}})
+        if owned:
+            self._update(key, body, Manager(manager, "Update", "scale"))
+        else:
+            self._keep(key, body, self._owners[key])
 
     def remove(self, kind: str, name: str) -> None:
-        for key in [key for key in self.objects if key[0] == kind and key[2] == name]:
-            del self.objects[key]
+        """Delete from outside; an object with finalizers stays until they are taken off."""
+        self._delete(self._find(kind, name))
 
     def collect_garbage(self) -> None:
         """Delete what an object that is gone had owned."""
@@ -53,22 +82,27 @@ class MemoryApi(Api):
         for key, body in list(self.objects.items()):
             owners = body["metadata"].get("ownerReferences") or []
             if owners and not any(owner["uid"] in uids for owner in owners):
-                del self.objects[key]
+                self._delete(key)
 
     def kinds(self) -> list[str]:
         """`Kind/name` of everything, sorted."""
         return sorted(f"{kind}/{name}" for kind, _, name in self.objects)
 
     def body(self, kind: str, name: str) -> Body:
-        return copy.deepcopy(next(body for key, body in self.objects.items() if key[0] == kind and key[2] == name))
+        return copy.deepcopy(self.objects[self._find(kind, name)])
+
+    # What the operator asks.
 
     def get(self, resource: Resource, namespace: str | None, name: str) -> Body:
+        place = f"{resource.kind}/{name}"
+        self.before("get", place)
         try:
             return copy.deepcopy(self.objects[self._key(resource, namespace, name)])
         except KeyError:
-            raise Missing(404, f"{resource.kind} {name} not found") from None
+            raise Missing(404, f"{place} not found") from None
 
     def list(self, resource: Resource, namespace: str | None, labels: str | None = None) -> Sequence[Body]:
+        self.before("list", resource.kind)
         wanted = dict(pair.split("=") for pair in labels.split(",")) if labels else {}
         return [
             copy.deepcopy(body)
@@ -78,83 +112,155 @@ class MemoryApi(Api):
             and wanted.items() <= (body["metadata"].get("labels") or {}).items()
         ]
 
+    def lists(self, resources: Sequence[Resource], namespace: str, labels: str) -> Sequence[Sequence[Body]]:
+        return [self.list(resource, namespace, labels) for resource in resources]
+
+    def lists(self, resources: Sequence[Resource], namespace: str, labels: str) -> Sequence[Sequence[Body]]:
+        return [self.list(resource, namespace, labels) for resource in resources]
+
     def apply(
         self, resource: Resource, body: Body, manager: str, subresource: str | None = None, rehearse: bool = False
     ) -> Body:
-        self._fail()
-        if rehearse:
-            role = (body.get("roleRef") or {}).get("name")
-            if role and ("Role", body["metadata"]["namespace"], role) not in self.objects:
-                raise Missing(404, "a binding to a Role that is not stored cannot be judged")
-            return body
         meta = body["metadata"]
-        key = self._key(resource, meta.get("namespace"), meta["name"])
-        self.writes.append(f"{resource.kind}/{meta['name']}" + (f"/{subresource}" if subresource else ""))
-        if subresource == "status":
-            if key not in self.objects:
-                raise Missing(404, "gone")
-            return self._store(key, self.objects[key] | {"status": copy.deepcopy(body["status"])}, manager)
-        before = self.objects.get(key)
-        if subresource == "scale":
-            if before is None:
-                raise Missing(404, f"{meta['name']} not found")
-            return self._store(key, merged(before, {"spec": body["spec"]}), manager, writes_replicas=True)
-        if before is None:
-            created = merged({"spec": {"replicas": 1}} if resource is DEPLOYMENT else {}, body)
-            created["metadata"].setdefault("uid", f"uid-{next(self._numbers)}")
-            return self._store(key, created, manager)
-        kept = {name: before[name] for name in ("status",) if name in before}
-        changed = merged(body, kept)
-        changed["metadata"] = merged(before["metadata"], body["metadata"])
-        if resource is DEPLOYMENT:
-            changed["spec"]["replicas"] = before["spec"]["replicas"]
-        return self._store(key, changed, manager)
+        place = f"{resource.kind}/{meta['name']}" + (f"/{subresource}" if subresource else "")
+        verb = "rehearse" if rehearse else "apply"
+        self.before(verb, place)
+        if self.fail_next is not None:
+            failure, self.fail_next = self.fail_next, None
+            raise failure
+        if not rehearse:
+            self.writes.append(place)
+        written = self._apply(resource, body, Manager(manager, "Apply", subresource or ""), rehearse)
+        self.after(verb, place)
+        return written
 
     def create(self, resource: Resource, body: Body, manager: str) -> Body:
+        place = f"{resource.kind}/{body['metadata']['name']}"
+        self.before("create", place)
         if resource is EVENT:
             self.events.append((body["reason"], body["note"]))
             return body
         key = self._key(resource, body["metadata"].get("namespace"), body["metadata"]["name"])
         if key in self.objects:
-            raise Conflict(409, "exists")
-        return self._store(key, copy.deepcopy(body), manager)
+            raise Conflict(409, f"{place} already exists")
+        created = _defaulted(resource, copy.deepcopy(body))
+        created["metadata"]["uid"] = f"uid-{next(self._numbers)}"
+        self._keep(key, created, updated({}, body, Manager(manager, "Update"), {}))
+        self.after("create", place)
+        return copy.deepcopy(self.objects[key])
 
     def replace(self, resource: Resource, body: Body, manager: str) -> Body:
+        place = f"{resource.kind}/{body['metadata']['name']}"
+        self.before("replace", place)
         key = self._key(resource, body["metadata"].get("namespace"), body["metadata"]["name"])
+        if key not in self.objects:
+            raise Missing(404, f"{place} not found")
         if body["metadata"].get("resourceVersion") != self.objects[key]["metadata"]["resourceVersion"]:
-            raise Conflict(409, "the object has been modified")
-        return self._store(key, copy.deepcopy(body), manager)
+            raise Conflict(409, f"{place}: the object has been modified")
+        self._update(key, copy.deepcopy(body), Manager(manager, "Update"))
+        self.after("replace", place)
+        return copy.deepcopy(self.objects[key])
 
     def delete(self, resource: Resource, namespace: str | None, name: str, uid: str) -> None:
-        self.writes.append(f"delete {resource.kind}/{name}")
+        place = f"{resource.kind}/{name}"
+        self.before("delete", place)
+        self.writes.append(f"delete {place}")
         key = self._key(resource, namespace, name)
-        if key in self.objects and self.objects[key]["metadata"]["uid"] != uid:
-            raise Conflict(409, "the uid in the precondition does not match")
-        self.objects.pop(key, None)
+        if key in self.objects:
+            if self.objects[key]["metadata"]["uid"] != uid:
+                raise Conflict(409, f"{place}: the uid in the precondition does not match")
+            self._delete(key)
+        self.after("delete", place)
 
-    def _store(self, key: Key, body: Body, manager: str, writes_replicas: bool = False) -> Body:
-        before = self.objects.get(key)
-        owned = before is not None and "managedFields" in before["metadata"]
-        if before is not None and _bare(before) == _bare(body) and owned >= writes_replicas:
-            return copy.deepcopy(before)
-        body = copy.deepcopy(body)
-        body["metadata"]["resourceVersion"] = str(next(self._numbers))
-        if writes_replicas:
-            entry: Any = {"manager": manager, "fieldsV1": {"f:spec": {"f:replicas": {}}}}
-            body["metadata"]["managedFields"] = [entry]
-        self.objects[key] = body
-        return copy.deepcopy(body)
+    # How it is kept.
 
-    def _fail(self) -> None:
-        if self.fail_next is not None:
-            failure, self.fail_next = self.fail_next, None
-            raise failure
+    def _apply(self, resource: Resource, body: Body, manager: Manager, rehearse: bool) -> Body:
+        meta = body["metadata"]
+        key = self._key(resource, meta.get("namespace"), meta["name"])
+        live = self.objects.get(key)
+        wish = body
+        if manager.subresource:
+            if live is None:
+                raise Missing(404, f"{resource.kind} {meta['name']} not found")
+            part = {"status": body["status"]} if manager.subresource == "status" else {"spec": body["spec"]}
+            wish = {"kind": resource.kind, **part}
+        role = (body.get("roleRef") or {}).get("name")
+        if rehearse and role and ("Role", meta["namespace"], role) not in self.objects:
+            raise Missing(404, "a binding to a Role that is not stored cannot be judged")
+        after, owners = applied(live or {}, wish, manager, self._owners.get(key, {}))
+        after = _defaulted(resource, after)
+        if live is None:
+            after["metadata"].setdefault("uid", f"uid-{next(self._numbers)}")
+        self._judge(live, after)
+        if rehearse:
+            return after
+        self._keep(key, after, owners)
+        return copy.deepcopy(self.objects[key])
+
+    def _update(self, key: Key, body: Body, manager: Manager) -> None:
+        live = self.objects[key]
+        self._judge(live, body)
+        self._keep(key, _defaulted(BY_KIND[key[0]], body), updated(live, body, manager, self._owners[key]))
+
+    def _keep(self, key: Key, body: Body, owners: Owners) -> None:
+        """Store, unless nothing changes; a changed wish is a new generation."""
+        live, body = self.objects.get(key), copy.deepcopy(body)
+        meta = body["metadata"]
+        if live is not None:
+            meta.setdefault("uid", live["metadata"]["uid"])
+            if _bare(live) == _bare(body) and self._owners[key] == owners:
+                return
+        wish = {name: value for name, value in body.items() if name not in ("metadata", "status")}
+        if live is None:
+            meta.setdefault("generation", 1)
+        elif wish != {name: value for name, value in live.items() if name not in ("metadata", "status")}:
+            meta["generation"] = int(live["metadata"].get("generation") or 0) + 1
+        if key[0] not in GENERATIONS:
+            meta.pop("generation", None)
+        meta["resourceVersion"] = str(next(self._numbers))
+        meta["managedFields"] = records(owners)
+        self._owners[key], self.objects[key] = owners, body
+        if "deletionTimestamp" in meta and not meta.get("finalizers") and key[0] != "InferenceService":
+            self._delete(key)
+        else:
+            self.told.append(("ADDED" if live is None else "MODIFIED", copy.deepcopy(body)))
+
+    def _delete(self, key: Key) -> None:
+        body = self.objects[key]
+        if body["metadata"].get("finalizers"):
+            self._keep(key, merged(body, {"metadata": {"deletionTimestamp": "now"}}), self._owners[key])
+            return
+        del self.objects[key], self._owners[key]
+        self.told.append(("DELETED", copy.deepcopy(body)))
+
+    def _judge(self, live: Body | None, body: Body) -> None:
+        """Refuse a change of what cannot be changed."""
+        path = IMMUTABLE.get(body["kind"])
+        if live is not None and path is not None and _at(live, path) != _at(body, path):
+            raise Malformed(422, f"{body['kind']} {body['metadata']['name']}: {'.'.join(path)}: field is immutable")
+
+    def _find(self, kind: str, name: str) -> Key:
+        return next(key for key in self.objects if key[0] == kind and key[2] == name)
 
     @staticmethod
     def _key(resource: Resource, namespace: str | None, name: str) -> Key:
         return (resource.kind, (namespace or "") if resource.namespaced else "", name)
 
 
+def _defaulted(resource: Resource, body: Body) -> Body:
+    """Fill in the defaults that our code could trip over: nobody owns them."""
+    if resource is DEPLOYMENT:
+        body.setdefault("spec", {}).setdefault("replicas", 1)
+    return merged(SERVICE_DEFAULTS, body) if resource.kind == "Service" else body
+
+
+def _at(body: Body, path: Sequence[str]) -> Any:
+    value: Any = body
+    for name in path:
+        value = (value or {}).get(name)
+    return value
+
+
 def _bare(body: Body) -> Body:
-    meta = {name: value for name, value in body["metadata"].items() if name not in ("resourceVersion", "managedFields")}
-    return body | {"metadata": meta}
+    own = ("resourceVersion", "managedFields", "generation")
+    return body | {"metadata": {name: value for name, value in body["metadata"].items() if name not in own}}

@@ -1,0 +1,310 @@
+"""The API server of the unit tests against a real one: the same steps, the same refusals, objects and owners of fields.
+
+What `operator/tests/support/memory_api.py` keeps must be there on the real API server with the same value, and what the three
+writers of these steps own there must be the same fields: so the state machine over the reconciler (operator/tests/run)
+stands on what Kubernetes does, not on what we think it does.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Container
+from typing import Any, Protocol
+
+import pytest
+import yaml
+from field_ownership import Manager, Path, leaves, paths_of
+from memory_api import GENERATIONS, MemoryApi
+from steelyard.api.labels import PAUSED
+from steelyard.api.service import InferenceService
+from steelyard.apply.drift import stamped
+from steelyard.build.render import children, revision
+from steelyard.catalog.accelerators import ACCELERATORS
+from steelyard.decide.site import Site
+from steelyard.observe.client import Api, ApiError, connect
+from steelyard.observe.resources import BY_KIND, CHILD_KINDS, CONTROLLER_REVISION, DEPLOYMENT, INFERENCE_SERVICE
+
+from e2e.platform import EXAMPLES, Platform
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+Body = dict[str, Any]
+APPLIER, SCALER, USER = "tester", "tester-scaler", "somebody"
+NAME = "rehearsal"
+SITE = Site("steelyard/gateway:none", "steelyard/engine:none", "Never", "monitoring", "steelyard-system")
+
+
+class Outside(Protocol):
+    """What people do to the objects of one namespace."""
+
+    def edit(self, kind: str, name: str, change: Body, manager: str = USER) -> None: ...
+    def scale_by_hand(self, name: str, replicas: int, manager: str = USER) -> None: ...
+    def remove(self, kind: str, name: str) -> None: ...
+
+
+class Hands:
+    """`Outside` on the real API server."""
+
+    def __init__(self, platform: Platform, namespace: str) -> None:
+        self.platform, self.namespace = platform, namespace
+
+    def edit(self, kind: str, name: str, change: Body, manager: str = USER) -> None:
+        self._patch(kind, name, change, manager)
+
+    def scale_by_hand(self, name: str, replicas: int, manager: str = USER) -> None:
+        self._patch("Deployment", name, {"spec": {"replicas": replicas}}, manager, "--subresource=scale")
+
+    def remove(self, kind: str, name: str) -> None:
+        self.platform.kubectl("delete", kind, name, "-n", self.namespace, "--wait=false")
+
+    def _patch(self, kind: str, name: str, change: Body, manager: str, *flags: str) -> None:
+        how = ("--type=merge", f"--field-manager={manager}", "-p", json.dumps(change), *flags)
+        self.platform.kubectl("patch", kind, name, "-n", self.namespace, *how)
+
+
+class Both:
+    """The two API servers, side by side."""
+
+    def __init__(self, real: Api, hands: Hands, wanted: list[Body], service: Body) -> None:
+        self.namespace, self.service = hands.namespace, service
+        self.real, self.hands, self.fake = real, hands, MemoryApi()
+        self.wanted = {(body["kind"], body["metadata"]["name"]): body for body in wanted}
+
+    def child(self, kind: str, name: str) -> Body:
+        return copy.deepcopy(self.wanted[kind, name])
+
+    def call(self, step: Callable[[Api], Any]) -> str:
+        """Take a step by the operator's client on both; the same must become of it. Gives its error, or nothing."""
+        return self._same(lambda: step(self.real), lambda: step(self.fake))
+
+    def by_hand(self, step: Callable[[Outside], Any]) -> str:
+        """Take a step of somebody else's on both."""
+        return self._same(lambda: step(self.hands), lambda: step(self.fake))
+
+    def apply(self, body: Body) -> str:
+        return self.call(lambda api: api.apply(BY_KIND[body["kind"]], body, APPLIER))
+
+    def apply_all(self) -> None:
+        for body in self.wanted.values():
+            for api in (self.real, self.fake):
+                api.apply(BY_KIND[body["kind"]], body, APPLIER)
+        self.compare()
+
+    def _same(self, real: Callable[[], Any], fake: Callable[[], Any]) -> str:
+        ended = [_error(step) for step in (real, fake)]
+        assert ended[0] == ended[1], "the real one and the fake do not refuse alike"
+        self.compare()
+        return ended[0]
+
+    def compare(self) -> None:
+        """Hold everything that the fake keeps to the real one, in one look at both."""
+        there, kept = self.listed(self.real), self.listed(self.fake)
+        assert there.keys() == kept.keys()
+        for place, fake in kept.items():
+            real, ours = there[place], dict(leaves(fake))
+            found = dict(leaves(real))
+            wrong = {p: value for p, value in ours.items() if p not in found or not _holds(value, found[p])}
+            assert wrong == {}, f"{place}: kept by the fake and not by the real one"
+            assert _owned(real, ours) == _owned(fake, ours), f"{place}: owners"
+            assert ("deletionTimestamp" in real["metadata"]) == ("deletionTimestamp" in fake["metadata"])
+            if place[0] in GENERATIONS:
+                assert real["metadata"].get("generation") == fake["metadata"]["generation"], place
+
+    def listed(self, api: Api) -> dict[tuple[str, str], Body]:
+        """The children by kind and name."""
+        ours = f"app.kubernetes.io/managed-by=steelyard,serving.steelyard.dev/service={NAME}"
+        kinds = (*CHILD_KINDS, CONTROLLER_REVISION)
+        return {(r.kind, b["metadata"]["name"]): b for r in kinds for b in api.list(r, self.namespace, ours)}
+
+
+def _error(step: Callable[[], Any]) -> str:
+    try:
+        step()
+    except ApiError as error:
+        return type(error).__name__
+    return ""
+
+
+def _holds(kept: Any, real: Any) -> bool:
+    """Whether a value is there; the real API server fills in defaults even inside a map that is one value."""
+    if isinstance(kept, dict) and isinstance(real, dict):
+        return all(name in real and _holds(value, real[name]) for name, value in kept.items())
+    if isinstance(kept, list) and isinstance(real, list):
+        return len(kept) == len(real) and all(map(_holds, kept, real))
+    return bool(kept == real)
+
+
+def _owned(body: Body, known: Container[Path]) -> dict[Manager, set[Path]]:
+    """Fields of the three writers of these steps, as far as the fake has them: to an update defaults belong as well."""
+    return {
+        Manager(entry["manager"], entry["operation"], entry.get("subresource", "")): {
+            path for path in paths_of(entry["fieldsV1"]) if path in known
+        }
+        for entry in body["metadata"].get("managedFields") or []
+        if entry["manager"] in (APPLIER, SCALER, USER)
+    }
+
+
+@pytest.fixture
+def both(platform: Platform, namespace: str) -> Both:
+    """A paused service, whose children the tests write; no pod of it can be placed, so that Deployments come to rest."""
+    api = connect(str(platform.cluster.kubeconfig))
+    body = yaml.safe_load((EXAMPLES / "simulated.yaml").read_text())
+    body["metadata"] |= {"annotations": {PAUSED: "true"}, "namespace": namespace}
+    nowhere = {"template": {"spec": {"nodeSelector": {"nowhere": "yes"}}}}
+    body["spec"] |= {role: {**(body["spec"].get(role) or {}), **nowhere} for role in ("prefill", "decode")}
+    stored = api.create(INFERENCE_SERVICE, body, USER)
+    wanted = [stamped(child) for child in children(InferenceService.read(stored), ACCELERATORS, SITE)]
+    for child in wanted:
+        if (
+            child["metadata"]["name"] == NAME and child["kind"] == "Deployment"
+        ):  # the gateway has no template of the user's
+            child["spec"]["template"]["spec"]["nodeSelector"] = {"nowhere": "yes"}
+    found = Both(api, Hands(platform, namespace), wanted, stored)
+    found.fake.put({key: value for key, value in stored.items() if key != "status"})
+    return found
+
+
+def test_what_is_applied_is_kept_owned_and_not_written_twice(both: Both) -> None:
+    both.apply_all()
+    for (kind, name), body in both.wanted.items():
+        for api in (both.real, both.fake):
+            assert _still(api, both.namespace, body), f"{kind}/{name}: an apply of the same must not write"
+    labelled = both.child("ConfigMap", f"{NAME}-gateway")
+    labelled["metadata"]["labels"]["team"] = "a"
+    both.apply(labelled)
+    both.apply(both.child("ConfigMap", f"{NAME}-gateway"))
+    assert "team" not in both.fake.body("ConfigMap", f"{NAME}-gateway")["metadata"]["labels"]
+
+
+def _still(api: Api, namespace: str, body: Body) -> bool:
+    """Whether an apply of the same leaves the version alone; controllers write status meanwhile, so it may take tries."""
+    resource = BY_KIND[body["kind"]]
+    for _ in range(20):
+        before = api.get(resource, namespace, body["metadata"]["name"])
+        after = api.apply(resource, body, APPLIER)
+        if after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]:
+            return True
+    return False
+
+
+def test_a_users_edits_change_owners_and_an_apply_takes_back_what_is_ours(both: Both) -> None:
+    both.apply_all()
+    decode, container = f"{NAME}-decode", {"name": "shell", "image": "shell:1"}
+    pod = both.child("Deployment", decode)["spec"]["template"]["spec"]
+    edits: tuple[tuple[str, str, Body], ...] = (
+        ("Deployment", decode, {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 7}}}}),
+        ("Deployment", decode, {"spec": {"template": {"spec": {"containers": [*pod["containers"], container]}}}}),
+        ("Deployment", decode, {"spec": {"template": {"spec": {"enableServiceLinks": None}}}}),
+        ("Service", decode, {"metadata": {"labels": {"team": "a"}, "annotations": {"note": "mine"}}}),
+        ("Service", NAME, {"spec": {"selector": {"app": "other"}}}),
+        ("NetworkPolicy", f"{NAME}-engine-kv", {"spec": {"ingress": [{}]}}),
+        ("Role", f"{NAME}-gateway", {"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]}),
+        ("ConfigMap", f"{NAME}-gateway", {"data": {"more": "text", "gateway.json": "{}"}}),
+        ("PodDisruptionBudget", decode, {"spec": {"maxUnavailable": 0}}),
+        ("ServiceAccount", f"{NAME}-gateway", {"automountServiceAccountToken": True}),
+    )
+    for kind, name, change in edits:
+        both.by_hand(lambda outside, kind=kind, name=name, change=change: outside.edit(kind, name, change, USER))  # type: ignore[misc]
+    both.apply_all()
+    kept = both.fake.body("Deployment", decode)["spec"]["template"]["spec"]["containers"]
+    assert [one["name"] for one in kept] == ["engine", "shell"], "what we do not set stays"
+    both.apply_all()
+
+
+def test_what_is_no_longer_wanted_goes_unless_somebody_else_owns_it(both: Both) -> None:
+    both.apply_all()
+    decode = f"{NAME}-decode"
+    less = both.child("Deployment", decode)
+    pod = less["spec"]["template"]["spec"]
+    del pod["containers"][0]["env"], pod["containers"][0]["livenessProbe"], pod["enableServiceLinks"]
+    pod["containers"][0]["args"] = ["--other"]
+    pod["volumes"] = pod["volumes"][:-1]
+    pod["containers"][0]["volumeMounts"] = pod["containers"][0]["volumeMounts"][:-1]
+    both.by_hand(lambda outside: outside.edit("Deployment", decode, {"metadata": {"labels": {"team": "a"}}}, USER))
+    both.apply(less)
+    assert both.apply(both.child("Deployment", decode)) == ""
+
+
+def test_replicas_are_their_writers_and_nobodys_while_only_patched(both: Both) -> None:
+    """defilantech/LLMKube#1881 (B01): whose number it is decides whether an autoscaler of the user's is undone."""
+    both.apply_all()
+    decode = f"{NAME}-decode"
+
+    def scale(number: int) -> Callable[[Api], Any]:
+        body = {
+            "apiVersion": "autoscaling/v1",
+            "kind": "Scale",
+            "metadata": {"name": decode, "namespace": both.namespace},
+            "spec": {"replicas": number},
+        }
+        return lambda api: api.apply(DEPLOYMENT, body, SCALER, subresource="scale")
+
+    both.by_hand(lambda outside: outside.scale_by_hand(decode, 2, USER))
+    both.call(scale(2))
+    both.by_hand(lambda outside: outside.scale_by_hand(decode, 3, USER))
+    both.apply(both.child("Deployment", decode))
+    assert both.real.get(DEPLOYMENT, both.namespace, decode)["spec"]["replicas"] == 3
+    both.call(scale(1))
+    both.call(scale(1))
+    both.by_hand(lambda outside: outside.edit("Deployment", decode, {"spec": {"replicas": 2}}, USER))
+
+
+def test_what_cannot_be_changed_is_refused(both: Both) -> None:
+    both.apply_all()
+    binding = both.child("RoleBinding", f"{NAME}-gateway")
+    binding["roleRef"]["name"] = "other"
+    assert both.apply(binding) == "Malformed"
+    pool = both.child("Deployment", f"{NAME}-decode")
+    pool["spec"]["selector"]["matchLabels"]["more"] = "x"
+    assert both.apply(pool) == "Malformed"
+    kept = revision(InferenceService.read(both.service), list(both.wanted.values())[:2], "hash", 1)
+    assert both.apply(kept) == ""
+    assert both.apply({**kept, "revision": 2}) == ""
+    assert both.apply({**kept, "data": {"children": []}}) == "Malformed"
+
+
+def test_deletions_need_the_uid_and_wait_for_finalizers(both: Both) -> None:
+    both.apply_all()
+    service, budget = BY_KIND["Service"], BY_KIND["PodDisruptionBudget"]
+
+    def delete(api: Api, uid: str | None = None) -> None:
+        seen = api.get(service, both.namespace, NAME)["metadata"]["uid"]
+        api.delete(service, both.namespace, NAME, uid=uid or seen)
+
+    assert both.call(lambda api: delete(api, "00000000-0000-0000-0000-000000000000")) == "Conflict"
+    assert both.call(lambda api: api.delete(budget, both.namespace, "no-such", uid="x")) == ""
+    finalizers = {"metadata": {"finalizers": ["example.com/hold"]}}
+    both.by_hand(lambda outside: outside.edit("Service", NAME, finalizers, USER))
+    both.call(delete)
+    both.apply(both.child("Service", NAME))
+    both.by_hand(lambda outside: outside.edit("Service", NAME, {"metadata": {"finalizers": None}}, USER))
+    assert both.call(lambda api: api.get(service, both.namespace, NAME)) == "Missing"
+    both.apply(both.child("Service", NAME))
+
+
+def test_creating_and_replacing_meet_conflicts_and_a_rehearsal_stores_nothing(both: Both) -> None:
+    body = both.child("ConfigMap", f"{NAME}-gateway")
+    resource = BY_KIND["ConfigMap"]
+    both.call(lambda api: api.apply(resource, body, APPLIER, rehearse=True))
+    both.call(lambda api: api.create(resource, body, USER))
+    assert both.call(lambda api: api.create(resource, body, USER)) == "Conflict"
+
+    def replace(api: Api, version: str | None = None) -> None:
+        seen = api.get(resource, both.namespace, body["metadata"]["name"])
+        seen["metadata"]["resourceVersion"] = version or seen["metadata"]["resourceVersion"]
+        api.replace(resource, {**seen, "data": {"gateway.json": "[]"}}, USER)
+
+    assert both.call(lambda api: replace(api, "1")) == "Conflict"
+    both.call(replace)
+    both.apply(body)
+
+
+def test_the_garbage_collector_takes_what_a_deleted_service_owned(both: Both, platform: Platform) -> None:
+    both.apply_all()
+    both.hands.remove("InferenceService", NAME)
+    both.fake.remove("InferenceService", NAME)
+    both.fake.collect_garbage()
+    assert both.fake.kinds() == []
+    platform.wait_for("the children to go", lambda: not both.listed(both.real), 60)
