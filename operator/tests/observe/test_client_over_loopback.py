@@ -10,10 +10,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from kubernetes.client import ApiClient, Configuration
 from steelyard.apply.scale import scale
 from steelyard.observe.client import Api, ApiError, Conflict, Denied, Malformed, Missing, NotLeading, Unreachable
 from steelyard.observe.resources import ACCELERATOR, BY_KIND, DEPLOYMENT, INFERENCE_SERVICE, POD
+from steelyard.observe.server import Server as ApiServer
+from steelyard.observe.wire import Answer, Wire
 
 
 class Server:
@@ -57,9 +58,7 @@ def server() -> Iterator[Server]:
 
 
 def api(server: Server, **options: Any) -> Api:
-    configuration = Configuration(host=f"http://127.0.0.1:{server.http.server_address[1]}")
-    configuration.retries = False
-    return Api(ApiClient(configuration), **options)
+    return Api(Wire(ApiServer("127.0.0.1", server.http.server_address[1]), timeout_seconds=10), **options)
 
 
 @pytest.mark.parametrize(
@@ -114,6 +113,39 @@ def test_a_list_is_read_in_chunks_and_its_items_know_their_kind(server: Server) 
     assert server.requests[0][2]["labelSelector"] == ["x=y"]
 
 
+def test_several_lists_are_read_in_one_go_and_a_long_one_to_its_end(server: Server) -> None:
+    server.answers += [
+        (200, {"items": [{"metadata": {"name": "a"}}], "metadata": {"continue": "t1"}}),
+        (200, {"items": [], "metadata": {}}),
+        (200, {"items": [{"metadata": {"name": "b"}}], "metadata": {}}),
+    ]
+    pods, deployments = api(server).lists((POD, DEPLOYMENT), "ns", "x=y")
+    assert [body["metadata"]["name"] for body in pods] == ["a", "b"]
+    assert deployments == []
+    assert [request[1].rpartition("/")[2] for request in server.requests] == ["pods", "deployments", "pods"]
+    assert "continue" not in server.requests[1][2]
+
+
+def test_one_of_several_lists_may_be_denied(server: Server) -> None:
+    server.answers += [(200, {"items": []}), (403, {"message": "deployments is forbidden"})]
+    with pytest.raises(Denied, match="deployments is forbidden"):
+        api(server).lists((POD, DEPLOYMENT), "ns", "x=y")
+
+
+def test_every_answer_is_told_with_its_bytes(server: Server) -> None:
+    server.answers += [(200, {"items": []}), (404, {"message": "gone"})]
+    told: list[tuple[str, int, int, int]] = []
+
+    def tell(method: str, answer: Answer) -> None:
+        told.append((method, answer.status, answer.sent, answer.received))
+
+    client = api(server, told=tell)
+    client.list(POD, "ns")
+    client.delete(POD, "ns", "p", uid="u")
+    assert [(method, status) for method, status, _, _ in told] == [("GET", 200), ("DELETE", 404)]
+    assert all(sent > len("GET / HTTP/1.1") and received > len('{"items": []}') for _, _, sent, received in told)
+
+
 def test_deletion_carries_the_uid(server: Server) -> None:
     server.answers += [(200, {}), (404, {"message": "gone"})]
     client = api(server)
@@ -154,7 +186,7 @@ def test_an_answer_that_is_no_json_is_given_as_text(server: Server) -> None:
 
 
 def test_nobody_listening_is_unreachable(server: Server) -> None:
-    client = api(server, timeout_seconds=2)
+    client = api(server)
     server.http.shutdown()
     server.http.server_close()
     with pytest.raises(Unreachable) as failure:

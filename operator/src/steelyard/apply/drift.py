@@ -11,7 +11,6 @@ Lists whose items have an identity (containers by name, ports by number, …) ar
 one value, so that an extra rule in a NetworkPolicy or a Role is seen.
 """
 
-import copy
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -40,17 +39,19 @@ PORT_KEYS = (("spec.ports", "port"), ("].ports", "containerPort"))  # of a Servi
 
 def hash_of(manifest: Body) -> str:
     """Hash a manifest without its own hash annotation: 16 hexadecimal digits, stable over key order."""
-    bare = copy.deepcopy(manifest)
-    bare.get("metadata", {}).get("annotations", {}).pop(SPEC_HASH, None)
+    bare = manifest
+    if SPEC_HASH in manifest.get("metadata", {}).get("annotations", {}):
+        others = {name: value for name, value in manifest["metadata"]["annotations"].items() if name != SPEC_HASH}
+        bare = {**manifest, "metadata": {**manifest["metadata"], "annotations": others}}
     text = json.dumps(bare, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def stamped(manifest: Body) -> Body:
-    """Copy a manifest with the hash of its content in the annotation `spec-hash`."""
-    copied = copy.deepcopy(manifest)
-    copied["metadata"].setdefault("annotations", {})[SPEC_HASH] = hash_of(manifest)
-    return copied
+    """Give the manifest with the hash of its content in the annotation `spec-hash`; what it holds is shared, not copied."""
+    meta = manifest["metadata"]
+    annotations = {**meta.get("annotations", {}), SPEC_HASH: hash_of(manifest)}
+    return {**manifest, "metadata": {**meta, "annotations": annotations}}
 
 
 def difference(wanted: Body, live: Body) -> str | None:
@@ -59,12 +60,14 @@ def difference(wanted: Body, live: Body) -> str | None:
 
 
 def _compare(wanted: Any, live: Any, path: str) -> str | None:
+    if wanted == live:
+        return None  # nearly always, and told by the interpreter at once for all that is below
     if isinstance(wanted, Mapping):
         if not isinstance(live, Mapping):
             return None if not wanted and live is None else path
         for name, value in wanted.items():
-            found = _compare(value, live.get(name), f"{path}.{name}" if path else name)
-            if found:
+            other = live.get(name)
+            if value != other and (found := _compare(value, other, f"{path}.{name}" if path else name)):
                 return found
         return None
     if isinstance(wanted, list):

@@ -1,7 +1,6 @@
-"""The one narrow door to the API server: plain dictionaries over the `kubernetes` client's connection and credentials.
+"""The one narrow door to the API server: plain dictionaries, from the builder to the wire and back.
 
-The client's generated models are left aside: a manifest is a dictionary from the builder to the wire. Every failure
-becomes one of the errors below, so that callers decide by type and never by parsing text:
+Every failure becomes one of the errors below, so that callers decide by type and never by parsing text:
 
     ApiError
     ├── Missing        404: the object or its kind is not there
@@ -14,19 +13,22 @@ becomes one of the errors below, so that callers decide by type and never by par
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
+from urllib.parse import quote_plus
 
-import urllib3
-from kubernetes import config
-from kubernetes.client import ApiClient, Configuration
-from kubernetes.client.exceptions import ApiException
+from pydantic_core import from_json
 
 from steelyard.observe.resources import Resource
+from steelyard.observe.server import Server, of_kubeconfig, of_this_pod
+from steelyard.observe.wire import Answer, Wire
 
 Body = dict[str, Any]
 
 APPLY_PATCH = "application/apply-patch+yaml"
 LIST_CHUNK = 500
+TIMEOUT_SECONDS = 30.0
+HEADERS = {"Accept": "application/json", "User-Agent": "steelyard-operator"}
 
 
 class ApiError(Exception):
@@ -86,15 +88,19 @@ def error_of(status: int, message: str) -> ApiError:
 class Api:
     """Reads and writes of whole objects; blocking, safe to share between threads.
 
-    `may_write` is asked before every write, so that a replica that lost its lease stops in the middle of a reconcile.
+    `may_write` is asked before every write, so that a replica that lost its lease stops in the middle of a reconcile;
+    `told` hears of every answer, with the method that was asked.
     """
 
     def __init__(
-        self, client: ApiClient, may_write: Callable[[], bool] = lambda: True, timeout_seconds: float = 30
+        self,
+        wire: Wire,
+        may_write: Callable[[], bool] = lambda: True,
+        told: Callable[[str, Answer], None] = lambda method, answer: None,
     ) -> None:
-        self._client = client
+        self._wire = wire
         self._may_write = may_write
-        self._timeout = timeout_seconds
+        self._told = told
 
     def get(self, resource: Resource, namespace: str | None, name: str) -> Body:
         return self._call("GET", resource.path(namespace, name))
@@ -108,18 +114,28 @@ class Api:
 
     def list(self, resource: Resource, namespace: str | None, labels: str | None = None) -> Sequence[Body]:
         """Read a whole collection, in chunks; kind and apiVersion, which lists leave out, are filled in."""
+        first = self._call("GET", resource.path(namespace), query=_page(labels))
+        return self._pages(first, resource, namespace, labels)
+
+    def lists(self, resources: Sequence[Resource], namespace: str, labels: str) -> Sequence[Sequence[Body]]:
+        """Read several collections in one go, in their order."""
+        targets = [_target(resource.path(namespace), _page(labels)) for resource in resources]
+        try:
+            answers = self._wire.read(targets, HEADERS)
+        except OSError as failure:
+            raise Unreachable(0, f"GET {targets[0]} and more: {failure or type(failure).__name__}") from failure
+        pages = [self._parsed("GET", target, answer) for target, answer in zip(targets, answers, strict=True)]
+        return [self._pages(page, each, namespace, labels) for page, each in zip(pages, resources, strict=True)]
+
+    def _pages(self, page: Body, resource: Resource, namespace: str | None, labels: str | None) -> Sequence[Body]:
+        kind = {"apiVersion": resource.api_version, "kind": resource.kind}
         found: list[Body] = []
-        token = ""
         while True:
-            query = [("limit", str(LIST_CHUNK))]
-            query += [("labelSelector", labels)] if labels else []
-            query += [("continue", token)] if token else []
-            page = self._call("GET", resource.path(namespace), query=query)
-            kind = {"apiVersion": resource.api_version, "kind": resource.kind}
             found += [{**kind, **item} for item in page.get("items") or []]
-            token = page.get("metadata", {}).get("continue") or ""
+            token = page.get("metadata", {}).get("continue")
             if not token:
                 return found
+            page = self._call("GET", resource.path(namespace), query=[*_page(labels), ("continue", token)])
 
     def apply(
         self, resource: Resource, body: Body, manager: str, subresource: str | None = None, rehearse: bool = False
@@ -171,26 +187,36 @@ class Api:
         query: Sequence[tuple[str, str]] = (),
         content_type: str = "application/json",
     ) -> Body:
-        request = self._client.param_serialize(
-            method,
-            path,
-            query_params=[*query],
-            header_params={"Accept": "application/json", "Content-Type": content_type},
-            body=body,
-            auth_settings=["BearerToken"],
-        )
+        headers, data = HEADERS, b""
+        if body is not None:
+            headers = {**HEADERS, "Content-Type": content_type}
+            data = json.dumps(body, separators=(",", ":")).encode()
         try:
-            answer = self._client.call_api(*request, _request_timeout=self._timeout)
-            data: bytes = answer.read()  # type: ignore[no-untyped-call]
-        except (ApiException, urllib3.exceptions.HTTPError, OSError) as failure:
-            status = getattr(failure, "status", None) or 0
-            raise (error_of(status, str(failure)) if status else Unreachable(0, f"{method} {path}: {failure}")) from (
-                failure
-            )
+            answer = self._wire.exchange(method, _target(path, query), headers, data)
+        except OSError as failure:
+            raise Unreachable(0, f"{method} {path}: {failure or type(failure).__name__}") from failure
+        return self._parsed(method, path, answer)
+
+    def _parsed(self, method: str, path: str, answer: Answer) -> Body:
+        self._told(method, answer)
         if not 200 <= answer.status < 300:
-            raise error_of(answer.status, _message(data) or f"{method} {path}: HTTP {answer.status}")
-        parsed: Body = json.loads(data)
+            raise error_of(answer.status, _message(answer.body) or f"{method} {path}: HTTP {answer.status}")
+        parsed: Body = from_json(answer.body)
         return parsed
+
+
+def _page(labels: str | None) -> list[tuple[str, str]]:
+    return [("limit", str(LIST_CHUNK)), *([("labelSelector", labels)] if labels else [])]
+
+
+def _target(path: str, query: Sequence[tuple[str, str]]) -> str:
+    return path + "?" + "&".join(f"{name}={_quoted(value)}" for name, value in query) if query else path
+
+
+@lru_cache(maxsize=4096)
+def _quoted(value: str) -> str:
+    """Quote a value; selectors come again with every look, and quoting goes letter by letter."""
+    return quote_plus(value)
 
 
 def _message(data: bytes) -> str:
@@ -202,15 +228,14 @@ def _message(data: bytes) -> str:
     return str(status.get("message") or "") if isinstance(status, dict) else ""
 
 
-def connect(kubeconfig: str | None = None, may_write: Callable[[], bool] = lambda: True) -> Api:
-    """Open the API by the pod's service account, or by a kubeconfig file (the default one where there is no pod)."""
-    configuration = Configuration()
-    if kubeconfig is not None:
-        config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)  # type: ignore[no-untyped-call]
-    else:
-        try:
-            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-        except config.ConfigException:
-            config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-    configuration.retries = False  # the work queue owns retries
-    return Api(ApiClient(configuration), may_write)
+def connect(
+    kubeconfig: str | None = None,
+    may_write: Callable[[], bool] = lambda: True,
+    told: Callable[[str, Answer], None] = lambda method, answer: None,
+) -> Api:
+    """Open the API by the pod's service account, or by a kubeconfig file (the default one where there is no pod).
+
+    Raises `NoServer` where neither says how.
+    """
+    server: Server | None = of_this_pod() if kubeconfig is None else None
+    return Api(Wire(server or of_kubeconfig(kubeconfig), TIMEOUT_SECONDS), may_write, told)

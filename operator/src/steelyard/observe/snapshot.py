@@ -34,17 +34,12 @@ def observe(api: Api, namespace: str, name: str) -> Observation | None:
     if service is None or "deletionTimestamp" in service["metadata"]:
         return None
     ours = f"{labels.MANAGED_BY}={labels.MANAGER},{labels.SERVICE}={name}"
-    children = {
-        (resource.kind, body["metadata"]["name"]): body
-        for resource in CHILD_KINDS
-        for body in api.list(resource, namespace, ours)
-    }
     uid = service["metadata"]["uid"]
+    *of_kinds, all_revisions, pods = api.lists((*CHILD_KINDS, CONTROLLER_REVISION, POD), namespace, ours)
+    children = {(body["kind"], body["metadata"]["name"]): body for bodies in of_kinds for body in bodies}
     revisions = sorted(
-        (body for body in api.list(CONTROLLER_REVISION, namespace, ours) if _owned_by(body, uid)),
-        key=lambda body: int(body.get("revision") or 0),
+        (body for body in all_revisions if _owned_by(body, uid)), key=lambda body: int(body.get("revision") or 0)
     )
-    pods = api.list(POD, namespace, ours)
     snapshot = Snapshot(
         service=service,
         accelerators={key: _accelerator(api, key) for key in accelerator_names(service.get("spec") or {})},

@@ -17,6 +17,7 @@ import kopf
 from steelyard.apply.lease import STEP_SECONDS, Elector
 from steelyard.observe.client import Api, ApiError, Missing, connect
 from steelyard.observe.resources import INFERENCE_SERVICE
+from steelyard.observe.server import NoServer
 from steelyard.run import logs, metrics, probes, watching
 from steelyard.run.health import Health
 from steelyard.run.reconcile import Reconciler
@@ -30,7 +31,7 @@ WAIT_FOR_KINDS_SECONDS = 3
 
 
 def main() -> None:
-    """Run until SIGTERM; exit status 2 means wrong settings."""
+    """Run until SIGTERM; exit status 2 means wrong settings, or no way to the API server."""
     parser = argparse.ArgumentParser(prog="steelyard-operator", description="Serves InferenceServices.")
     config = Path("/etc/steelyard/operator.yaml")
     parser.add_argument("--config", type=Path, default=config, help="settings file (YAML); default %(default)s")
@@ -42,8 +43,12 @@ def main() -> None:
     except SettingsError as failure:
         log.error("%s", failure)
         sys.exit(2)
-    with contextlib.suppress(asyncio.CancelledError):
-        asyncio.run(operate(settings, given.port))
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            asyncio.run(operate(settings, given.port))
+    except NoServer as failure:
+        log.error("%s", failure)
+        sys.exit(2)
 
 
 async def operate(settings: Settings, port: int) -> None:
@@ -51,8 +56,8 @@ async def operate(settings: Settings, port: int) -> None:
     me, own_namespace = identity()
     health = Health(loop_turned=time.monotonic())
     server = probes.serve(health, port)
-    elector = Elector(connect(), own_namespace, settings.lease_name, me)
-    api = connect(may_write=lambda: elector.leading(time.monotonic()))
+    elector = Elector(connect(told=metrics.count_call), own_namespace, settings.lease_name, me)
+    api = connect(may_write=lambda: elector.leading(time.monotonic()), told=metrics.count_call)
     reconcile = Reconciler(api, settings.site(own_namespace), me, settings.resync_seconds)
 
     worker = Worker(Work(reconcile, health), lambda: health.leading, settings.workers)

@@ -2,6 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from steelyard.observe.wire import Answer
+
 REGISTRY = CollectorRegistry()
 
 RECONCILES = Counter(
@@ -29,6 +31,18 @@ CHILD_WRITES = Counter(
     registry=REGISTRY,
 )
 STATUS_WRITES = Counter("steelyard_status_writes_total", "Writes of a service's status.", registry=REGISTRY)
+API_REQUESTS = Counter(
+    "steelyard_api_requests_total",
+    "Answers of the API server to this replica's reads and writes by method and HTTP status; watches are not counted.",
+    ["method", "code"],
+    registry=REGISTRY,
+)
+API_BYTES = Counter(
+    "steelyard_api_bytes_total",
+    "Bytes of those requests (out) and answers (in) above TLS.",
+    ["direction"],
+    registry=REGISTRY,
+)
 LEADING = Gauge("steelyard_leading", "1 while this replica holds the lease.", registry=REGISTRY)
 OLDEST_WAIT_SECONDS = Gauge(
     "steelyard_queue_oldest_wait_seconds", "How long the longest-overdue service has waited.", registry=REGISTRY
@@ -37,6 +51,13 @@ QUEUE_LENGTH = Gauge("steelyard_queue_length", "Services known to the work queue
 
 STATES = ("desired", "ready", "starting", "draining")
 ROLES = ("prefill", "decode", "aggregated")
+
+
+def count_call(method: str, answer: Answer) -> None:
+    """Count one exchange with the API server."""
+    API_REQUESTS.labels(method, answer.status).inc()
+    API_BYTES.labels("out").inc(answer.sent)
+    API_BYTES.labels("in").inc(answer.received)
 
 
 def show_replicas(namespace: str, service: str, status: dict[str, object]) -> None:
