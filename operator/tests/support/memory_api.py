@@ -115,9 +115,6 @@ class MemoryApi(Api):
     def lists(self, resources: Sequence[Resource], namespace: str, labels: str) -> Sequence[Sequence[Body]]:
         return [self.list(resource, namespace, labels) for resource in resources]
 
-    def lists(self, resources: Sequence[Resource], namespace: str, labels: str) -> Sequence[Sequence[Body]]:
-        return [self.list(resource, namespace, labels) for resource in resources]
-
     def apply(
         self, resource: Resource, body: Body, manager: str, subresource: str | None = None, rehearse: bool = False
     ) -> Body:
