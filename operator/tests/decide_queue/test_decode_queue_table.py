@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from steelyard.decide.queue.admission import DecodeQueue, Sequence
-from steelyard.decide.queue.dispatch import Dispatch
+from steelyard.decide.queue.role import Dispatch
 
 
 def seq(key: int, tokens: float = 100, arrived: float = 0.0) -> Sequence:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 
 import pytest
-from steelyard.decide.queue.dispatch import Dispatch, Job, Order, PrefillQueue
+from steelyard.decide.queue.dispatch import Job, Order, PrefillQueue
+from steelyard.decide.queue.role import Dispatch
 
 
 def seconds(tokens: float) -> float:

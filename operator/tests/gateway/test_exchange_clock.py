@@ -9,7 +9,7 @@ from steelyard.gateway.bodies import COMPLETIONS, read_body
 from steelyard.gateway.errors import ClientError
 from steelyard.gateway.exchange import SIGN_OF_LIFE_SECONDS, Exchange, Leg
 from steelyard.gateway.pods import Pod
-from steelyard.gateway.server import Request
+from steelyard.gateway.request import Request
 
 
 class FakeClient:

@@ -15,7 +15,8 @@ from steelyard.decide.queue.judge import Outcome
 from steelyard.gateway.bodies import ClientBody, decode_body, prefill_body
 from steelyard.gateway.errors import ClientError, error_event
 from steelyard.gateway.events import BrokenStreamError, EventStream
-from steelyard.gateway.server import Client, Request
+from steelyard.gateway.request import Request
+from steelyard.gateway.server import Client
 from steelyard.gateway.upstream import Backend, Call
 from steelyard.gateway.usage import Reply, Usage, read_reply
 from steelyard.gateway.wire import EVENT_STREAM, JSON, KEEP_ALIVE_COMMENT, MAX_REPLY, full_response, request_bytes

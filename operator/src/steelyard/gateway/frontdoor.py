@@ -14,8 +14,9 @@ from steelyard.gateway.bodies import CHAT, COMPLETIONS, read_body
 from steelyard.gateway.errors import ClientError
 from steelyard.gateway.exchange import Exchange
 from steelyard.gateway.keys import ApiKeys
+from steelyard.gateway.request import Request
 from steelyard.gateway.router import Router
-from steelyard.gateway.server import Answering, Client, Request
+from steelyard.gateway.server import Answering, Client
 from steelyard.gateway.settings import Settings
 from steelyard.gateway.wire import error_response, full_response
 
@@ -30,6 +31,7 @@ class FrontDoor:
     def __init__(self, router: Router, keys: ApiKeys | None, started: int) -> None:
         """`keys` None leaves the service open; `started` is the unix time shown as the model's creation."""
         self.router = router
+        self.now = router.now  # seconds on the loop's clock
         self.keys = keys
         self.clients: set[Client] = set()
         self.draining = False
@@ -46,10 +48,6 @@ class FrontDoor:
     def full(self) -> bool:
         """Whether no further connection should be taken."""
         return len(self.clients) > 2 * self._settings.limits.concurrent + _SPARE_CONNECTIONS
-
-    def now(self) -> float:
-        """Return seconds on the loop's clock."""
-        return self.router.now()
 
     def serve(self, client: Client, request: Request) -> Answering | None:
         """Answer a request, at once (None) or by an exchange."""

@@ -4,13 +4,16 @@ An exchange passes here as it arrives, is prefilled, begins to answer, and ends.
 until the prefill call's usage says better; the estimate's window is then corrected.
 """
 
-from steelyard.decide.queue.estimate import PrefillTime, Smoothed, TokenRatio
+from steelyard.decide.queue.estimate import ENOUGH_SAMPLES, PrefillTime, Smoothed, TokenRatio, theta_seconds
 from steelyard.decide.queue.judge import Outcome, Timing, judge, length_class, mean_seconds_per_token
 from steelyard.decide.queue.windows import ArrivalWindows
+from steelyard.gateway.bodies import ClientBody
 from steelyard.gateway.exchange import Exchange
 from steelyard.gateway.metrics import Metrics
 from steelyard.gateway.settings import Settings
 from steelyard.gateway.usage import Usage
+
+SAMPLE_SECONDS = 0.02  # between prefills that are learnt from, once there are plenty: each costs as much as a dispatch
 
 
 class Ledger:
@@ -18,44 +21,44 @@ class Ledger:
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.windows = ArrivalWindows()
-        self._settings = settings
         self._metrics = metrics
         self._ratio = TokenRatio()
-        self._prefill = PrefillTime(settings.prior)
         self._handoff = Smoothed(settings.handoff_seconds)
+        self._prefill = PrefillTime(settings.prior)
+        self._sample_due = 0.0
+        self.apply(settings)
 
     def apply(self, settings: Settings) -> None:
         """Take over settings; a new prior forgets what was learnt under the old one."""
-        if settings.prior != self._settings.prior:
+        if settings.prior != self._prefill.prior:
             self._prefill = PrefillTime(settings.prior)
-        self._settings = settings
-
-    @property
-    def samples(self) -> int:
-        """How many prefills have been measured."""
-        return self._prefill.samples
+        self._gateways, self._context = settings.gateways, float(settings.context_length)
+        self._budget, self._objectives = settings.ttft_budget, settings.judged_by
+        self.theta = theta_seconds(self._prefill.samples, self._gateways)  # what dispatch goes by, seconds
 
     def prefill_seconds(self, tokens: float) -> float:
         """Estimate one prefill of so many new tokens."""
         return self._prefill.seconds(tokens)
 
-    def prompt_tokens(self, exchange: Exchange) -> float:
+    def prompt_tokens(self, body: ClientBody) -> float:
         """Estimate the tokens of a new request's prompt; exact where it came as token ids."""
-        body = exchange.body
-        tokens = float(body.prompt_token_ids or self._ratio.tokens(len(body.prompt)))
-        return min(tokens, float(self._settings.context_length))
+        tokens = body.prompt_token_ids or self._ratio.tokens(len(body.prompt))
+        return tokens if tokens < self._context else self._context
 
-    def arrived(self, exchange: Exchange, wall: float) -> None:
-        """Count a new request whose uncached tokens have been estimated, in the window of unix time `wall`."""
+    def arrived(self, exchange: Exchange, wall: float) -> float:
+        """Count a new request whose uncached tokens have been estimated, in the window of unix time `wall`. Return the
+        seconds that its prefill should take."""
+        tokens = exchange.tokens
         self._metrics.arrived += 1
-        self._metrics.uncached_tokens += exchange.tokens
-        budget = self._settings.ttft_budget
-        if budget is not None and self._prefill.seconds(exchange.tokens) > budget:
+        self._metrics.uncached_tokens += tokens
+        seconds = self._prefill.seconds(tokens)
+        if self._budget is not None and seconds > self._budget:
             # No number of replicas lets it meet its objective: it must not ask for more of them.
-            self._metrics.hopeless_tokens += exchange.tokens
-            return
-        exchange.counted_at = wall
-        self.windows.add(wall, exchange.tokens)
+            self._metrics.hopeless_tokens += tokens
+        else:
+            exchange.counted_at = wall
+            self.windows.add(wall, tokens)
+        return seconds
 
     def prefilled(self, exchange: Exchange, usage: Usage | None, *, alone: bool, now: float) -> float:
         """Learn from a prefill call; `alone` if it had its replica to itself. Return the tokens of its context."""
@@ -67,7 +70,7 @@ class Ledger:
         if exchange.body.prompt_token_ids is None:
             self._ratio.learn(len(exchange.body.prompt), usage.prompt_tokens)
         if alone:
-            self._prefill.learn(uncached, now - exchange.sent_at)
+            self._learn(uncached, now - exchange.sent_at, now)
         if exchange.counted_at is not None:
             self.windows.add(exchange.counted_at, uncached - exchange.tokens)
         exchange.tokens = uncached
@@ -78,7 +81,7 @@ class Ledger:
         """Learn from the first byte of an answer: of a hand-off, or of an aggregated replica's prefill."""
         if exchange.aggregated:
             if alone:
-                self._prefill.learn(exchange.tokens, now - exchange.sent_at)
+                self._learn(exchange.tokens, now - exchange.sent_at, now)
         elif exchange.kv_transfer_params is not None:
             self._handoff.learn(now - exchange.sent_at)
 
@@ -86,15 +89,16 @@ class Ledger:
         """Judge a request that is over, and count what it was."""
         metrics = self._metrics
         first, last = self._first_token_at(exchange), exchange.last_at or now
-        tokens = exchange.answer_tokens
-        ttft = None if first is None else first - exchange.arrived
-        tpot = None if first is None else mean_seconds_per_token(min(first, last), last, tokens)
-        met = judge(outcome, Timing(ttft, tpot, tokens), self._settings.judged_by)
-        metrics.judged(outcome, *met, length_class(exchange.prompt_tokens))
+        tokens, prompt = exchange.answer_tokens, exchange.prompt_tokens
+        ttft = tpot = None
+        if first is not None:
+            ttft, tpot = first - exchange.arrived, mean_seconds_per_token(first, max(first, last), tokens)
+        ttft_met, tpot_met = judge(outcome, Timing(ttft, tpot, tokens), self._objectives)
+        metrics.judged(outcome, ttft_met, tpot_met, length_class(prompt))
         metrics.answer_tokens += tokens * exchange.body.choices
         if outcome is not Outcome.COMPLETED:
             return
-        metrics.prompt_tokens += round(exchange.prompt_tokens)
+        metrics.prompt_tokens += round(prompt)
         metrics.e2e.observe(last - exchange.arrived)
         if ttft is not None:
             metrics.ttft.observe(ttft)
@@ -102,6 +106,13 @@ class Ledger:
             metrics.tpot.observe(tpot)
         if exchange.first_at is not None and exchange.prefilled_at is not None:
             metrics.handoff.observe(exchange.first_at - exchange.prefilled_at)
+
+    def _learn(self, tokens: float, seconds: float, now: float) -> None:
+        if now < self._sample_due and self._prefill.samples > ENOUGH_SAMPLES:
+            return
+        self._sample_due = now + SAMPLE_SECONDS
+        self._prefill.learn(tokens, seconds)
+        self.theta = theta_seconds(self._prefill.samples, self._gateways)
 
     def _first_token_at(self, exchange: Exchange) -> float | None:
         """When the first token was there: seen in a stream, estimated for an answer in one piece."""

@@ -58,7 +58,7 @@ class Metrics(Collector):
     """Everything this gateway counts."""
 
     def __init__(self) -> None:
-        self._judged: Counter[tuple[str, str, str, str]] = Counter()  # plain strings hash faster than enums
+        self._judged: Counter[tuple[Outcome, Met, Met, str]] = Counter()
         self.retries: Counter[str] = Counter()  # by leg
         self.aside: Counter[str] = Counter()  # engines set aside, by role
         self.arrived = 0
@@ -72,12 +72,12 @@ class Metrics(Collector):
         self.ttft, self.e2e = Histogram(LATENCY_GRID), Histogram(LATENCY_GRID)
         self.tpot = Histogram(TOKEN_GRID)
         self.handoff = Histogram(LATENCY_GRID)
-        self.queue = {"prefill": Histogram(LATENCY_GRID), "decode": Histogram(LATENCY_GRID)}
+        self.prefill_queue, self.decode_queue = Histogram(LATENCY_GRID), Histogram(LATENCY_GRID)
         self.gauges: Gauges = list
 
     def judged(self, outcome: Outcome, ttft: Met, tpot: Met, length: str) -> None:
         """Count a request that ended."""
-        self._judged[outcome.value, ttft.value, tpot.value, length] += 1
+        self._judged[outcome, ttft, tpot, length] += 1
 
     def registry(self) -> CollectorRegistry:
         """Return a registry that holds only this gateway's metrics."""
@@ -123,7 +123,7 @@ class Metrics(Collector):
         ):
             yield HistogramMetricFamily(PREFIX + name, text, buckets=histogram.buckets(), sum_value=histogram.sum)
         waited = HistogramMetricFamily(PREFIX + "queue_seconds", "Time in the gateway's queue.", labels=("role",))
-        for role, histogram in self.queue.items():
+        for role, histogram in (("prefill", self.prefill_queue), ("decode", self.decode_queue)):
             waited.add_metric((role,), buckets=histogram.buckets(), sum_value=histogram.sum)
         yield waited
         for name, text, label, values in self.gauges():

@@ -11,7 +11,6 @@ import time
 from steelyard.api import labels
 from steelyard.decide.queue.admission import DecodeQueue, Sequence
 from steelyard.decide.queue.dispatch import Job, PrefillQueue
-from steelyard.decide.queue.estimate import theta_seconds
 from steelyard.decide.queue.judge import Outcome
 from steelyard.gateway.affinity import PrefixTable, prompt_blocks
 from steelyard.gateway.errors import ClientError
@@ -38,11 +37,11 @@ class Router:
     def __init__(self, settings: Settings, metrics: Metrics, loop: asyncio.AbstractEventLoop) -> None:
         self.settings = settings
         self.metrics = metrics
+        self.now = loop.time  # seconds on the loop's clock
         self.ledger = Ledger(settings, metrics)
         self.exchanges: dict[int, Exchange] = {}
         self._loop = loop
         self._prefixes = PrefixTable()
-        self._alone: set[int] = set()  # exchanges whose prefill has its replica to itself: samples for the fit
         self._missing_since: dict[str, float] = {}  # role -> since when no pod of it is usable
         self._pumping = False
         self._again = False
@@ -52,19 +51,20 @@ class Router:
         metrics.gauges = self._gauges
         self.apply(settings)
 
-    def now(self) -> float:
-        """Return seconds on the loop's clock."""
-        return self._loop.time()
-
     def apply(self, settings: Settings) -> None:
         """Take over settings; what is under way goes on under the new ones."""
         self.settings = settings
+        self._aggregated = settings.aggregated
+        self._by_prefix = settings.affinity == "prefix"
+        objective = settings.objectives.ttft_seconds
+        shed = settings.limits.shed_when_late and objective is not None
+        self._shed_seconds = SHED_FACTOR * objective if shed and objective is not None else None
         self.ledger.apply(settings)
         queue = self._prefill
-        queue.order, queue.ttft_budget = settings.order, settings.ttft_budget
-        queue.slots = settings.slots_here if settings.aggregated else None
+        queue.order, queue.ttft_budget, queue.theta = settings.order, settings.ttft_budget, self.ledger.theta
+        queue.slots = settings.slots_here if self._aggregated else None
         for decode in self._decode.values():
-            decode.slots, decode.ttft_objective = settings.slots_here, settings.objectives.ttft_seconds
+            decode.slots, decode.ttft_objective = settings.slots_here, objective
         self.refresh()
 
     def set_pods(self, pods: tuple[Pod, ...]) -> None:
@@ -79,27 +79,33 @@ class Router:
 
     def admit(self, exchange: Exchange) -> None:
         """Take in a new request: estimate it, count it, queue it. Refuses (503, 429) by ending the exchange."""
-        settings = self.settings
-        exchange.aggregated = settings.aggregated
-        prompt = exchange.body.prompt
-        tokens = self.ledger.prompt_tokens(exchange)
-        affine, held = None, 0
-        if settings.affinity == "prefix":
-            exchange.blocks = prompt_blocks(prompt)
+        body, now = exchange.body, exchange.arrived
+        exchange.aggregated = self._aggregated
+        exchange.tokens = tokens = self.ledger.prompt_tokens(body)
+        affine = None
+        if self._by_prefix:
+            exchange.blocks = prompt_blocks(body.prompt)
             affine, held = self._prefixes.find(exchange.blocks)
-        exchange.tokens = max(1.0, tokens * (1 - held / len(prompt)))
-        self.ledger.arrived(exchange, time.time())
+            if held:
+                exchange.tokens = max(1.0, tokens * (1 - held / len(body.prompt)))
+        exchange.expected = PATIENCE * self.ledger.arrived(exchange, time.time())
         self.exchanges[exchange.key] = exchange
-        now = self.now()
-        for role in self._needed():
-            if now - self._missing_since.get(role, now) > NO_POD_GRACE_SECONDS:
-                exchange.refuse(_no_pod(role))
-                return
-        objective = settings.objectives.ttft_seconds
-        if settings.limits.shed_when_late and objective and self._prefill.late_seconds() > SHED_FACTOR * objective:
+        if self._missing_since:
+            for role in self._needed():
+                if now - self._missing_since.get(role, now) > NO_POD_GRACE_SECONDS:
+                    exchange.refuse(_no_pod(role))
+                    return
+        if self._shed_seconds is not None and self._prefill.late_seconds() > self._shed_seconds:
             exchange.refuse(ClientError(429, "too many requests are late already; try again later", retry_after=1))
             return
-        self._prefill.push(Job(exchange.key, exchange.tokens, tokens, exchange.arrived, affine))
+        job = Job(exchange.key, exchange.tokens, tokens, now, affine)
+        if self._decode_keeps_up():
+            name = self._prefill.offer(job, now)
+            if name is not None:
+                self._send_prefill(exchange, name, now)
+                return
+        else:
+            self._prefill.push(job)
         self.pump()
 
     # --- what exchanges tell
@@ -107,20 +113,25 @@ class Router:
     def prefilled(self, exchange: Exchange, usage: Usage | None) -> None:
         """Prefill is done; decode comes next."""
         now = self.now()
-        context = self.ledger.prefilled(exchange, usage, alone=exchange.key in self._alone, now=now)
-        self._alone.discard(exchange.key)
-        self._prefill.drop(exchange.key, now)
+        key = exchange.key
+        context = self.ledger.prefilled(exchange, usage, alone=self._prefill.alone(key), now=now)
+        self._prefill.theta = self.ledger.theta
+        self._prefill.drop(key, now)
         exchange.joined = now
         exchange.kv_group = exchange.backend.pod.kv_group if exchange.backend is not None else ""
-        self._decode_queue(exchange.kv_group).push(Sequence(exchange.key, context, exchange.arrived))
-        if self.settings.aggregated:  # the topology changed meanwhile
+        name = self._decode_queue(exchange.kv_group).offer(Sequence(key, context, exchange.arrived))
+        if name is not None:
+            self._send_decode(exchange, name, now)
+        elif self._aggregated:  # the topology changed meanwhile
             self._move_stranded()
         self.pump()
 
     def first_byte(self, exchange: Exchange) -> None:
         """The first token is on its way to the client."""
-        self.ledger.first_byte(exchange, alone=exchange.key in self._alone, now=self.now())
+        alone = exchange.aggregated and self._prefill.alone(exchange.key)
+        self.ledger.first_byte(exchange, alone=alone, now=self.now())
         if exchange.aggregated:
+            self._prefill.theta = self.ledger.theta
             self._prefill_over(exchange.key)
 
     def retry(self, exchange: Exchange, backend: Backend) -> None:
@@ -128,7 +139,6 @@ class Router:
         leg, now = exchange.leg, self.now()
         self.metrics.retries["prefill" if leg is Leg.PREFILL or exchange.aggregated else "decode"] += 1
         exchange.joined = now
-        self._alone.discard(exchange.key)
         if leg is Leg.PREFILL or exchange.aggregated:
             exchange.leg = Leg.WAIT_PREFILL
             name = self._prefill.retry(exchange.key, now)
@@ -149,7 +159,6 @@ class Router:
         """A request is over: free what it held, learn, judge."""
         now = self.now()
         self.exchanges.pop(exchange.key, None)
-        self._alone.discard(exchange.key)
         self._prefill.drop(exchange.key, now)
         queue = self._decode.get(exchange.kv_group)
         if queue is not None:
@@ -182,7 +191,7 @@ class Router:
                 self._missing_since.pop(role, None)
             else:
                 self._missing_since.setdefault(role, now)
-        if self.settings.aggregated:
+        if self._aggregated:
             self._prefill.set_ready(b.pod.identity for b in self.fleet.usable(labels.AGGREGATED))
         else:
             usable = self.fleet.usable(labels.PREFILL)
@@ -204,18 +213,19 @@ class Router:
         if self._pumping:
             self._again = True
             return
+        if not self._anybody_waits():
+            return
         self._pumping = True
         try:
             self._again = True
             while self._again:
                 self._again = False
                 now = self.now()
-                self._prefill.theta = theta_seconds(self.ledger.samples, self.settings.gateways)
                 for queue in list(self._decode.values()):
                     for dispatch in queue.step(now):
                         self._carry_out(self.exchanges[dispatch.key], dispatch.replica)
                 # A prefill pod keeps finished KV for a lease only: what decode cannot take soon waits unprefilled.
-                if not any(queue.backed_up() for queue in self._decode.values()):
+                if self._decode_keeps_up():
                     for dispatch in self._prefill.step(now):
                         self._carry_out(self.exchanges[dispatch.key], dispatch.replica)
         finally:
@@ -223,8 +233,22 @@ class Router:
 
     # --- inside
 
+    def _anybody_waits(self) -> bool:
+        if len(self._prefill):
+            return True
+        for queue in self._decode.values():  # noqa: SIM110 (at every event: a generator would double the cost)
+            if len(queue):
+                return True
+        return False
+
+    def _decode_keeps_up(self) -> bool:
+        for queue in self._decode.values():  # noqa: SIM110 (as above)
+            if queue.backed_up():
+                return False
+        return True
+
     def _needed(self) -> tuple[str, ...]:
-        return (labels.AGGREGATED,) if self.settings.aggregated else (labels.DECODE, labels.PREFILL)
+        return (labels.AGGREGATED,) if self._aggregated else (labels.DECODE, labels.PREFILL)
 
     def _stuck_without(self, role: str) -> list[int]:
         """Return who waits in vain: without decode pods everybody, without prefill pods those not prefilled yet."""
@@ -240,20 +264,20 @@ class Router:
         return queue
 
     def _carry_out(self, exchange: Exchange, identity: str) -> None:
-        backend = self.fleet.backends[identity]
-        now = self.now()
         if exchange.leg is Leg.WAIT_DECODE:
-            self.metrics.queue["decode"].observe(now - exchange.joined)
-            exchange.send_answer(backend)
-            return
-        exchange.aggregated = self.settings.aggregated  # what it is now, not what it was when the request came
-        self.metrics.queue["prefill"].observe(now - exchange.joined)
-        exchange.expected = PATIENCE * self.ledger.prefill_seconds(exchange.tokens)
-        self._prefixes.note(exchange.blocks, identity)
-        if self._prefill.alone(exchange.key):
-            self._alone.add(exchange.key)
+            self._send_decode(exchange, identity, self.now())
         else:
-            self._alone -= self._prefill.beside(exchange.key)
+            self._send_prefill(exchange, identity, self.now())
+
+    def _send_decode(self, exchange: Exchange, identity: str, now: float) -> None:
+        self.metrics.decode_queue.observe(now - exchange.joined)
+        exchange.send_answer(self.fleet.backends[identity])
+
+    def _send_prefill(self, exchange: Exchange, identity: str, now: float) -> None:
+        backend = self.fleet.backends[identity]
+        exchange.aggregated = self._aggregated  # what it is now, not what it was when the request came
+        self.metrics.prefill_queue.observe(now - exchange.joined)
+        self._prefixes.note(exchange.blocks, identity)
         if not exchange.aggregated:
             exchange.send_prefill(backend)
             return
@@ -262,7 +286,6 @@ class Router:
             self._loop.call_later(self.ledger.prefill_seconds(exchange.tokens), self._prefill_over, exchange.key)
 
     def _prefill_over(self, key: int) -> None:
-        self._alone.discard(key)
         self._prefill.prefilled(key, self.now())
         self.pump()
 
@@ -278,7 +301,7 @@ class Router:
         """Queue for decode where some pod is ready: its own kv-group if possible, else another without its KV, else a pod
         that serves it whole, where the topology has become aggregated."""
         ready = [group for group, queue in self._decode.items() if queue.any_ready()]
-        if not ready and self.settings.aggregated:
+        if not ready and self._aggregated:
             self.metrics.recomputed += exchange.kv_transfer_params is not None
             exchange.leg, exchange.kv_transfer_params = Leg.WAIT_PREFILL, None
             self._prefill.push(Job(exchange.key, exchange.tokens, exchange.prompt_tokens, exchange.arrived, None))
@@ -291,7 +314,7 @@ class Router:
 
     def _move_stranded(self) -> None:
         """Move those who wait in a kv-group that has no decode pod any more, once another pod can serve them."""
-        if not self.settings.aggregated and not any(queue.any_ready() for queue in self._decode.values()):
+        if not self._aggregated and not any(queue.any_ready() for queue in self._decode.values()):
             return
         for queue in [q for q in self._decode.values() if len(q) and not q.any_ready()]:
             for key in queue.waiting():

@@ -14,6 +14,7 @@ from typing import Protocol, cast
 import httptools
 
 from steelyard.gateway.errors import ClientError
+from steelyard.gateway.request import NOTED, Request
 from steelyard.gateway.wire import (
     CONTINUE,
     LAST_CHUNK,
@@ -32,29 +33,9 @@ IDLE_SECONDS = 75.0  # of an unused connection
 LINGER_SECONDS = 2.0  # of reading on after a refusal
 FLUSH_SECONDS = 30.0  # that a closing connection's client may go without reading anything of what is left for it
 
-_SAFE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 # Some clients (Java's, by default) offer HTTP/2 with every request. A server may ignore that; the parser would take the
 # body for the other protocol's bytes instead.
 _OFFER = re.compile(rb"(?<=\r\n)upgrade:[ \t]*h2c[ \t]*\r\n", re.IGNORECASE)
-_TRACE = (b"traceparent", b"tracestate")
-
-
-class Request:
-    """One request, read whole."""
-
-    __slots__ = ("authorization", "body", "expect", "http11", "keep_alive", "length", "method", "parts", "path", "request_id",
-                 "size", "target", "trace")  # fmt: skip
-
-    def __init__(self) -> None:
-        self.method = self.target = self.path = self.body = b""
-        self.keep_alive = self.http11 = True
-        self.expect = False
-        self.length: int | None = None  # of the body; -1 where it is chunked, None where there is none
-        self.request_id: bytes | None = None
-        self.authorization: bytes | None = None
-        self.trace: tuple[tuple[bytes, bytes], ...] = ()
-        self.parts: list[bytes] = []
-        self.size = 0
 
 
 class Answering(Protocol):
@@ -233,20 +214,13 @@ class Client(asyncio.Protocol):
         rx = self._rx
         if rx is None or self._head_done:  # nothing in a trailer may count as if it had been in the head
             return
-        self._count_head(len(name) + len(value))
+        rx.size += len(name) + len(value)
+        if rx.size > MAX_HEAD:
+            self._head_too_large()
         lower = name.lower()
-        if lower == b"content-length":
-            rx.length = int(value) if value.isdigit() else None
-        elif lower == b"transfer-encoding":
-            rx.length = -1
-        elif lower == b"authorization":
-            rx.authorization = value
-        elif lower == b"x-request-id":
-            rx.request_id = value if _SAFE_ID.fullmatch(value) else None
-        elif lower == b"expect":
-            rx.expect = value.lower() == b"100-continue"
-        elif lower in _TRACE and len(value) <= 512:
-            rx.trace += ((lower, value),)
+        note = NOTED.get(lower)
+        if note is not None:
+            note(rx, lower, value)
 
     def on_headers_complete(self) -> None:
         """Refuse at once what will be too large; tell a client that asks first to go on."""
@@ -285,8 +259,8 @@ class Client(asyncio.Protocol):
         # A response to HEAD ends at its head; ours, an error, has a body: nothing may follow it on this connection.
         rx.keep_alive = self._parser.should_keep_alive() and rx.method != b"HEAD"
         rx.http11 = self._parser.get_http_version() == "1.1"
-        rx.path = rx.target.partition(b"?")[0]
-        rx.body = b"".join(rx.parts)
+        rx.path = rx.target.partition(b"?")[0] if b"?" in rx.target else rx.target
+        rx.body = rx.parts[0] if len(rx.parts) == 1 else b"".join(rx.parts)
         rx.parts.clear()
         self._pending.append(rx)
         if len(self._pending) > MAX_PIPELINED * 8:

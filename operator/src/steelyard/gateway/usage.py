@@ -1,5 +1,6 @@
 """Token counts as engines report them in `usage`; partial and missing ones are tolerated, impossible ones not believed."""
 
+from contextlib import suppress
 from typing import Annotated
 
 import msgspec
@@ -28,30 +29,38 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """An engine's whole answer, as far as the gateway reads it. `complete`: it is an answer at all, with choices."""
+    """An engine's whole answer, as far as the gateway reads it."""
 
     usage: Usage | None = None
     kv_transfer_params: msgspec.Raw = msgspec.Raw(b"null")
-    complete: bool = False
+    choices: msgspec.Raw = msgspec.Raw(b"null")
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is an answer at all, with choices."""
+        return bytes(self.choices)[:1] == b"["
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _UnreadUsage(msgspec.Struct, frozen=True):
     usage: msgspec.Raw = msgspec.Raw(b"null")
     kv_transfer_params: msgspec.Raw = msgspec.Raw(b"null")
     choices: msgspec.Raw = msgspec.Raw(b"null")
 
 
-_decode_answer = msgspec.json.Decoder(_Answer).decode
+_decode_reply = msgspec.json.Decoder(Reply).decode
+_decode_with_unread_usage = msgspec.json.Decoder(_UnreadUsage).decode
 _decode_usage = msgspec.json.Decoder(Usage | None).decode
 
 
 def read_reply(body: bytes) -> Reply:
     """Read what the gateway needs of an engine's answer; what cannot be read counts as left out."""
-    try:
-        answer = _decode_answer(body)
+    with suppress(msgspec.MsgspecError, RecursionError):
+        return _decode_reply(body)
+    try:  # an impossible usage, most likely: the rest may be well
+        answer = _decode_with_unread_usage(body)
     except (msgspec.MsgspecError, RecursionError):
         return Reply()
-    return Reply(read_usage(answer.usage), answer.kv_transfer_params, bytes(answer.choices)[:1] == b"[")
+    return Reply(read_usage(answer.usage), answer.kv_transfer_params, answer.choices)
 
 
 def read_usage(raw: msgspec.Raw) -> Usage | None:

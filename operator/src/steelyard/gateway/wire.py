@@ -1,5 +1,7 @@
 """HTTP/1.1 as the gateway writes it: heads, chunks, and the limits of what it reads."""
 
+from functools import lru_cache
+
 from steelyard.gateway.errors import ClientError, error_body
 
 MAX_HEAD = 32 * 1024  # bytes of a request's or response's head
@@ -75,22 +77,25 @@ def request_bytes(
     target: bytes, host: bytes, body: bytes, request_id: bytes, trace: tuple[tuple[bytes, bytes], ...]
 ) -> bytes:
     """Build a POST to an engine. The client's credentials and other fields stay here."""
-    fields = b"".join([b"%b: %b\r\n" % field for field in trace])
-    return (
-        b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\nx-request-id: %b\r\n%bcontent-length: %d\r\n\r\n%b"
-        % (
-            target,
-            host,
-            request_id,
-            fields,
-            len(body),
-            body,
-        )
-    )
+    fields = b"".join([b"%b: %b\r\n" % field for field in trace]) if trace else b""
+    start = _request_start(target, host)
+    return b"%b%b\r\n%bcontent-length: %d\r\n\r\n%b" % (start, request_id, fields, len(body), body)
+
+
+@lru_cache(maxsize=1024)  # of few paths and the engines there are
+def _request_start(target: bytes, host: bytes) -> bytes:
+    return b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\nx-request-id: " % (target, host)
 
 
 def _head(status: int, content_type: bytes, keep_alive: bool, extra: tuple[tuple[bytes, bytes], ...]) -> bytes:
-    fields = b"".join([b"%b: %b\r\n" % field for field in extra])
+    start = _response_start(status, content_type, keep_alive)
+    if len(extra) == 1:  # the request's id, and nothing else, as a rule
+        return b"%b%b: %b\r\n" % (start, *extra[0])
+    return start + b"".join([b"%b: %b\r\n" % field for field in extra])
+
+
+@lru_cache(maxsize=64)  # of few statuses and types of content
+def _response_start(status: int, content_type: bytes, keep_alive: bool) -> bytes:
     connection = b"" if keep_alive else b"connection: close\r\n"
     reason = _REASONS.get(status, b"Status")
-    return b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\n%b%b" % (status, reason, content_type, connection, fields)
+    return b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\n%b" % (status, reason, content_type, connection)

@@ -9,14 +9,13 @@ heap as a tombstone, and the heap is rebuilt once tombstones are the majority. S
 """
 
 from collections import deque
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 LATE_CREDIT = 0.1  # share of the on-time work that late requests may take from it
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(NamedTuple):
     """One request in line. `rank` orders the heap; `size` is what it costs in the line's own unit (seconds, sequences)."""
 
     key: int
@@ -30,7 +29,7 @@ class Backlog:
     """An ordered line with late-last and credit."""
 
     def __init__(self) -> None:
-        self._live: dict[int, Waiting] = {}
+        self.waiting: dict[int, Waiting] = {}  # by key, in order of entry; to be read only
         self._heap: list[tuple[float, int, Waiting]] = []
         self._late: deque[Waiting] = deque()
         self._late_keys: set[int] = set()
@@ -40,15 +39,15 @@ class Backlog:
         self.credit = 0.0
 
     def __len__(self) -> int:
-        return len(self._live)
+        return len(self.waiting)
 
     def __contains__(self, key: int) -> bool:
-        return key in self._live
+        return key in self.waiting
 
     @property
     def tokens(self) -> float:
         """Tokens of all that wait, late ones included."""
-        return self._tokens if self._live else 0.0
+        return self._tokens if self.waiting else 0.0
 
     @property
     def late_count(self) -> int:
@@ -62,20 +61,20 @@ class Backlog:
 
     def keys(self) -> list[int]:
         """Keys of everybody in line, in order of entry."""
-        return list(self._live)
+        return list(self.waiting)
 
     def add(self, waiting: Waiting) -> None:
         """Put a request in line, on time until shown otherwise. Raises ValueError if its key already waits."""
-        if waiting.key in self._live:
+        if waiting.key in self.waiting:
             raise ValueError(f"request {waiting.key} already waits")
-        self._live[waiting.key] = waiting
+        self.waiting[waiting.key] = waiting
         self._tokens += waiting.tokens
         self._serial += 1
         heappush(self._heap, (waiting.rank, self._serial, waiting))
 
     def remove(self, key: int) -> bool:
         """Take a request out of line, wherever it stands. Return whether it was there."""
-        waiting = self._live.pop(key, None)
+        waiting = self.waiting.pop(key, None)
         if waiting is None:
             return False
         self._tokens -= waiting.tokens
@@ -89,7 +88,7 @@ class Backlog:
         """Return who goes next among those on time."""
         while self._heap:
             waiting = self._heap[0][2]
-            if self._live.get(waiting.key) is waiting:
+            if self.waiting.get(waiting.key) is waiting:
                 return waiting
             heappop(self._heap)
         return None
@@ -98,7 +97,7 @@ class Backlog:
         """Return who has been late for longest."""
         while self._late:
             waiting = self._late[0]
-            if self._live.get(waiting.key) is waiting:
+            if self.waiting.get(waiting.key) is waiting:
                 return waiting
             self._late.popleft()
         return None
@@ -137,12 +136,12 @@ class Backlog:
         return waiting
 
     def _forget(self, waiting: Waiting) -> None:
-        del self._live[waiting.key]
+        del self.waiting[waiting.key]
         self._tokens -= waiting.tokens
 
     def _compact(self) -> None:
-        if len(self._heap) + len(self._late) <= 2 * len(self._live) + 64:
+        if len(self._heap) + len(self._late) <= 2 * len(self.waiting) + 64:
             return
-        self._heap = [item for item in self._heap if self._live.get(item[2].key) is item[2]]
+        self._heap = [item for item in self._heap if self.waiting.get(item[2].key) is item[2]]
         heapify(self._heap)
-        self._late = deque(waiting for waiting in self._late if self._live.get(waiting.key) is waiting)
+        self._late = deque(waiting for waiting in self._late if self.waiting.get(waiting.key) is waiting)

@@ -17,6 +17,7 @@ _SCALE = 1000.0  # tokens are fitted in thousands, for conditioning
 _PRIOR_WEIGHT = 0.05  # pull of the prior at first, in samples at each of its anchor points
 _PRIOR_FADES = 0.9  # per sample: it must not hold back a fit that has seen the truth
 _PRIOR_LEAST = 1e-4  # it stays as a tie-breaker where all prompts are of one length
+_LEAST_SECONDS = 1e-4
 _ANCHORS = (0.064, 0.512, 2.048)  # thousands of tokens
 
 
@@ -80,11 +81,12 @@ class PrefillTime:
     def seconds(self, tokens: float) -> float:
         """Estimate one prefill of `tokens` new tokens; positive, never decreasing in tokens."""
         n = tokens / _SCALE
-        fitted = self._fit[0] + self._fit[1] * n + self._fit[2] * n * n
+        a, b, c = self._fit
+        fitted = a + n * (b + n * c)
         if self.samples < ENOUGH_SAMPLES:
             prior = self.prior.seconds(tokens)
             fitted = min(max(fitted, prior / 2), prior * 2)
-        return max(fitted, 1e-4)
+        return fitted if fitted > _LEAST_SECONDS else _LEAST_SECONDS
 
 
 def theta_seconds(samples: int, gateways: int) -> float:

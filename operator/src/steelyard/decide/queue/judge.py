@@ -14,8 +14,9 @@
 Standard library only.
 """
 
-from dataclasses import dataclass
+from bisect import bisect_right
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Outcome(StrEnum):
@@ -36,16 +37,14 @@ class Met(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Objectives:
+class Objectives(NamedTuple):
     """Seconds to the first token and mean seconds per further token; None where there is no objective."""
 
     ttft_seconds: float | None
     tpot_seconds: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(NamedTuple):
     """What was measured of one request: seconds, and tokens of the answer."""
 
     ttft_seconds: float | None
@@ -59,15 +58,14 @@ _LENGTH_BOUNDS = (256, 1024, 4096, 16384)
 
 def length_class(prompt_tokens: float) -> str:
     """Name the class of a prompt's length, so that attainment can be read by length."""
-    return LENGTH_CLASSES[sum(prompt_tokens >= bound for bound in _LENGTH_BOUNDS)]
+    return LENGTH_CLASSES[bisect_right(_LENGTH_BOUNDS, prompt_tokens)]
 
 
 def judge(outcome: Outcome, timing: Timing, objectives: Objectives) -> tuple[Met, Met]:
     """Return (TTFT met, TPOT met) by the table above."""
-    if outcome in (Outcome.CANCELLED, Outcome.INVALID):
-        return Met.NONE, Met.NONE
     if outcome is not Outcome.COMPLETED:
-        return Met.FALSE, Met.FALSE
+        met = Met.NONE if outcome in (Outcome.CANCELLED, Outcome.INVALID) else Met.FALSE
+        return met, met
     ttft = _within(timing.ttft_seconds, objectives.ttft_seconds)
     tpot = Met.TRUE if timing.answer_tokens <= 1 else _within(timing.tpot_seconds, objectives.tpot_seconds)
     return ttft, tpot

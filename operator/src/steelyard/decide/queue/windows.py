@@ -22,8 +22,9 @@ class ArrivalWindows:
         """Count `tokens` in the window of unix time `at_seconds`. A time that has left the ring is ignored; a correction
         may be negative, and never takes a window below zero."""
         index = floor(at_seconds / WINDOW_SECONDS)
-        self._advance(index)
-        if self._current is not None and index > self._current - len(self._ring):
+        if index != self._current:
+            self._advance(index)
+        if index > (self._current or 0) - len(self._ring):
             place = index % len(self._ring)
             self._ring[place] = max(0.0, self._ring[place] + tokens)
 
