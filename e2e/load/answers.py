@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
 import msgspec
 
 from e2e.load.records import Kind
@@ -51,6 +53,7 @@ class Answer:
         "_begun",
         "_finished",
         "_tail",
+        "_text",
         "done",
         "events",
         "first_token",
@@ -74,6 +77,12 @@ class Answer:
         self.done = False
         self._begun = self._finished = False
         self._tail = b""
+        self._text = blake2b(digest_size=8)
+
+    @property
+    def digest(self) -> str | None:
+        """A digest of the text so far, None where there is none: equal answers have equal ones, and no answer is kept."""
+        return self._text.hexdigest() if self.events else None
 
     @property
     def tokens(self) -> int:
@@ -128,6 +137,7 @@ class Answer:
             if self._finished:
                 raise AnswerError(Kind.DUPLICATED, "text after the answer's finish")
             self.events += 1
+            self._text.update(text.encode())
             if self.last_token is not None:
                 self.longest_gap = max(self.longest_gap or 0.0, now - self.last_token)
             self.last_token = now

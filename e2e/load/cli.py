@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from e2e.errors import ToolError
+from e2e.load import selftest as limits
 from e2e.load import traces
 from e2e.load.arrivals import Lengths, Pattern, Schedule, Shape, clip, cut, hasten, scale, synthetic
 from e2e.load.errors import LoadError
@@ -33,14 +34,9 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def group() -> None:
-    """Keep `run` a command of its own."""
-
-
 @app.command()
 def run(
-    url: Annotated[str, typer.Option(help="Where to: http://HOST:PORT, before /v1.")],
+    url: Annotated[str, typer.Option(help="Where to: http(s)://HOST:PORT, before /v1.")],
     model: Annotated[str, typer.Option(help="The model's served name.")],
     endpoint: Annotated[Endpoint, typer.Option(help="Which API.")] = Endpoint.COMPLETIONS,
     trace: Annotated[Path | None, typer.Option(help="Arrivals from a CSV or JSON-lines file.", dir_okay=False)] = None,
@@ -69,6 +65,7 @@ def run(
     processes: Annotated[int, typer.Option(help="Processes that share the schedule.")] = 1,
     extra: Annotated[str, typer.Option(help='More of each request\'s JSON, such as {"ignore_eos": true}.')] = "{}",
     api_key: Annotated[str | None, typer.Option(envvar="STEELYARD_API_KEY", help="Sent as a bearer token.")] = None,
+    ca: Annotated[Path | None, typer.Option(help="https: PEM file of trusted authorities.", dir_okay=False)] = None,
     seed: Annotated[int, typer.Option(help="Of arrivals, lengths, prompts and habits.")] = 0,
     title: Annotated[str, typer.Option(help="The report's heading.")] = "",
     out: Annotated[Path, typer.Option(help="Folder of the results.", file_okay=False)] = Path("e2e/out/load"),
@@ -84,7 +81,7 @@ def run(
     else:
         schedule = cut(hasten(cut(traces.read(trace), start), speed), 0, math.inf if duration is None else duration)
     spec = Spec(
-        target=Target(url, model, endpoint, _object(extra), api_key),
+        target=Target(url, model, endpoint, _object(extra), api_key, ca),
         schedule=clip(scale(schedule, scaled, seed), max_prompt_tokens, max_output_tokens),
         bounds=Bounds(request_bound, silence_bound),
         habits=Habits(cancel_fraction, slow_fraction, slow_bytes_per_second),
@@ -98,6 +95,38 @@ def run(
     with start_load(spec) as running:
         result = _watch(running, len(spec.schedule))
     _tell(result, out)
+
+
+@app.command()
+def selftest(
+    seconds: Annotated[float, typer.Option(help="Of schedule in each trial.", min=1)] = 5.0,
+    output_tokens: Annotated[int, typer.Option(help="Of each answer, one each 20 ms.", min=1)] = 32,
+    processes: Annotated[int, typer.Option(help="Processes that share the schedule.", min=1, max=64)] = 1,
+    bound: Annotated[float, typer.Option(help="Seconds of lag at the 99th percentile.", min=0.001)] = 0.01,
+    most: Annotated[float, typer.Option(help="Requests per second that are tried.", min=1)] = limits.MOST,
+) -> None:
+    """Find the rate of arrivals that this client holds on this machine, against a stub that costs next to nothing.
+
+    Takes a minute or two. Ends with status 1 when it holds none: the machine is too busy to measure anything from.
+    """
+    course, where = limits.Course(seconds, output_tokens, processes, bound, most), limits.machine()
+
+    def told(trial: limits.Trial) -> None:
+        console.print(
+            f"{trial.rate:7.0f}/s: sent {trial.send_lag_p99 * 1000:6.1f} ms late (p99), loop {trial.loop_lag_p99 * 1000:6.1f} ms, "
+            f"{trial.cpu:4.0%} of a core, {trial.broken} broken: {'held' if trial.held else 'not held'}",
+            soft_wrap=True,
+        )
+
+    best = limits.limit(limits.run(course, told))
+    if best is None:
+        console.print(f"no rate was held within {bound * 1000:g} ms on {where}", soft_wrap=True)
+        raise typer.Exit(1)
+    console.print(
+        f"holds {best.rate:.0f} requests/s ({best.rate * output_tokens:.0f} tokens/s) with {processes} processes, lag p99 "
+        f"{max(best.send_lag_p99, best.loop_lag_p99) * 1000:.1f} ms; measured on {where}",
+        soft_wrap=True,
+    )
 
 
 def _object(text: str) -> dict[str, Any]:

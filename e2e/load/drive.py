@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -41,6 +42,16 @@ def resolve(target: Target) -> str:
     return str(found[0][4][0])
 
 
+def tls(target: Target) -> ssl.SSLContext | None:
+    """What the server's certificate is checked with; None without TLS. Raises LoadError for a CA file that cannot be used."""
+    if not target.secure:
+        return None
+    try:
+        return ssl.create_default_context(cafile=target.ca)
+    except OSError as error:
+        raise LoadError(f"The CA file {target.ca} cannot be used: {error}.") from None
+
+
 class Driver:
     """Drives `planned` (in order of time) against the target of `spec`, whose host is at `address`.
 
@@ -50,6 +61,7 @@ class Driver:
     def __init__(self, spec: Spec, planned: Sequence[Planned], address: str) -> None:
         self._spec = spec
         self._address = address
+        self._tls = tls(spec.target)
         self._planned = planned
         self._began = 0.0
         self._prompts = Prompts(spec.target, spec.seed)
@@ -147,9 +159,11 @@ class Driver:
         task.add_done_callback(self._connecting.discard)
 
     async def _connect(self, exchange: Exchange, request: bytes) -> None:
+        target, secure = self._spec.target, self._tls
+        name = target.host if secure else None  # the certificate is for the name, whatever address it has
         try:
             _, connection = await self._loop.create_connection(
-                lambda: Connection(self._loop), self._address, self._spec.target.port
+                lambda: Connection(self._loop), self._address, target.port, ssl=secure, server_hostname=name
             )
         except OSError as error:
             exchange.answer_failed(Kind.UNREACHABLE, str(error))

@@ -153,6 +153,7 @@ class Exchange:
             longest_gap=answer.longest_gap,
             slow=self.slow is not None,
             answer_id=answer.id,
+            digest=answer.digest,
             detail=detail,
         )
         self._ended(self, record)

@@ -64,6 +64,7 @@ class Record:
     longest_gap: float | None  # between two events with text
     slow: bool  # we read slowly: its times are not the server's
     answer_id: str | None
+    digest: str | None  # of the answer's text, as far as it came: equal for equal texts
     detail: str | None  # what the server or the socket said of a failure
 
     @property

@@ -15,7 +15,7 @@ from multiprocessing import Pipe
 from typing import Any, Self
 
 from e2e.cache import REPOSITORY
-from e2e.load.drive import Progress, resolve
+from e2e.load.drive import Progress, resolve, tls
 from e2e.load.errors import LoadError
 from e2e.load.health import Health, Verdict, judge
 from e2e.load.records import Outcome, Record, account
@@ -88,6 +88,7 @@ class Running:
     def __init__(self, spec: Spec, launch: Launch = here) -> None:
         self._spec = spec
         planned, address = plan(spec), resolve(spec.target)
+        tls(spec.target)  # what is wrong with it is told here, and not by each process
         parts = [planned[number :: spec.processes] for number in range(spec.processes)]
         self._workers = [_Worker(spec, part, address, launch) for part in parts if part]
         self._marks: list[Mark] = []

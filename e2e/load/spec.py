@@ -7,11 +7,14 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from e2e.load.arrivals import Arrival, Schedule
 from e2e.load.errors import LoadError
+
+_PORTS = {"http": 80, "https": 443}
 
 
 class Endpoint(StrEnum):
@@ -30,21 +33,28 @@ class Connections(StrEnum):
 
 @dataclass(frozen=True)
 class Target:
-    """An OpenAI endpoint over plain HTTP. `url` ends before `/v1`; `extra` are further fields of each request's JSON."""
+    """An OpenAI endpoint. `url` ends before `/v1`; `extra` are further fields of each request's JSON.
+
+    `ca` is a PEM file of the authorities that the server's certificate may come from; None: those of this machine.
+    """
 
     url: str
     model: str
     endpoint: Endpoint = Endpoint.COMPLETIONS
     extra: Mapping[str, Any] = field(default_factory=dict)
     api_key: str | None = field(default=None, repr=False)
+    ca: Path | None = None
 
     def __post_init__(self) -> None:
         try:
-            parts, _ = urlsplit(self.url), self.port
+            parts = urlsplit(self.url)
+            _ = parts.port
         except ValueError as error:
             raise LoadError(f"url is {self.url!r}: {error}.") from None
-        if parts.scheme != "http" or not parts.hostname or parts.query or parts.fragment:
-            raise LoadError(f"url is {self.url!r}; it must look like http://HOST:PORT (TLS is not spoken).")
+        if parts.scheme not in _PORTS or not parts.hostname or parts.query or parts.fragment:
+            raise LoadError(f"url is {self.url!r}; it must look like http://HOST:PORT or https://HOST:PORT.")
+        if self.ca is not None and not self.secure:
+            raise LoadError(f"ca is {self.ca}, but {self.url} is not https: leave it out or change the URL.")
 
     @property
     def host(self) -> str:
@@ -53,8 +63,13 @@ class Target:
 
     @property
     def port(self) -> int:
-        """The port, 80 where the URL names none."""
-        return urlsplit(self.url).port or 80
+        """The port; where the URL names none, the usual one of its scheme."""
+        return urlsplit(self.url).port or _PORTS[urlsplit(self.url).scheme]
+
+    @property
+    def secure(self) -> bool:
+        """Whether TLS is spoken."""
+        return urlsplit(self.url).scheme == "https"
 
     @property
     def path(self) -> str:

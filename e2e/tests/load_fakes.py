@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -103,9 +104,10 @@ DEEDS: Mapping[str, Deed] = {
 class Server:
     """Serves by script: request `n` gets `script[n]`, in pieces of `piece` bytes (0: whole)."""
 
-    def __init__(self, script: Sequence[str], piece: int = 0) -> None:
+    def __init__(self, script: Sequence[str], piece: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self._script = script
         self._piece = piece
+        self._tls = tls
         self._handlers: set[asyncio.Task[None]] = set()
         self.accepted = 0  # connections
         self.asked: list[int] = []  # numbers of the requests, as they came
@@ -113,9 +115,9 @@ class Server:
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
         """The URL of the server while it runs."""
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._tls)
         try:
-            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            yield f"{'https' if self._tls else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         finally:
             server.close()
             for handler in list(self._handlers):

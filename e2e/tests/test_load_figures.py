@@ -29,7 +29,7 @@ from e2e.tests.load_fakes import Server
 DONE = Record(
     index=0, outcome=Outcome.COMPLETED, kind=None, scheduled=1.0, sent=1.001, connected=1.002, first_byte=1.2, first_token=1.2,
     last_token=2.2, ended=2.3, status=200, prompt_tokens=10, output_tokens=11, prompt_tokens_read=10, tokens=11, events=11,
-    longest_gap=0.2, slow=False, answer_id="a", detail=None,
+    longest_gap=0.2, slow=False, answer_id="a", digest="d", detail=None,
 )  # fmt: skip
 LOST = replace(
     DONE,
@@ -40,6 +40,7 @@ LOST = replace(
     tokens=0,
     longest_gap=None,
     answer_id=None,
+    digest=None,
 )
 CALM = Health(wall=10.0, cpu=1.0, loop_lags=(0.001,) * 500, seconds=(Second(0.0, 0.001, 0.1),))
 
