@@ -11,7 +11,7 @@ from steelyard.decide.scale.signals import Engine, Objectives, Phase, Replica, S
 START_WEIGHT = 0.3  # of the newest start-up in the smoothed one
 BETA_LEAST, BETA_MOST = 0.8, 1.6
 BETA_UP, BETA_DOWN = 0.05, 0.01  # a tick of 5 s
-BETA_SLACK = 0.02  # attainment this far below the objective raises beta
+BETA_SLACK = 0.02  # attainment this far below what a minute must reach raises beta
 JUDGED_ENOUGH = 30
 TICK_SECONDS = 5.0
 
@@ -41,10 +41,10 @@ def feedback(beta: float, signals: Signals, objectives: Objectives, decode_waits
     if objectives.ttft is None or met is None or judged is None or judged < JUDGED_ENOUGH or decode_waits:
         return beta
     share = min(1.0, elapsed / TICK_SECONDS)
-    attained = met / judged
-    if attained < objectives.attainment - BETA_SLACK:
+    attained, enough = met / judged, 1 - objectives.allowed_loss
+    if attained < enough - BETA_SLACK:
         return min(BETA_MOST, beta + BETA_UP * share)
-    return max(BETA_LEAST, beta - BETA_DOWN * share) if attained > objectives.attainment else beta
+    return max(BETA_LEAST, beta - BETA_DOWN * share) if attained > enough else beta
 
 
 def start_seconds(learnt: Learnt, prior: float) -> float:

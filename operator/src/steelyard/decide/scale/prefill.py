@@ -56,7 +56,7 @@ def prefill(signals: Signals, service: Service, arrived: loss.Load, velocity: fl
         rate = sum(windows) / (len(windows) * WINDOW_SECONDS) if windows else rate
     if rate is None:
         return None
-    allowed = 1 - service.objectives.attainment
+    allowed = service.objectives.allowed_loss
     return Prefill(
         arrived=arrived,
         rate=rate,

@@ -28,6 +28,7 @@ class Scene:
     service: Service
     signals: Signals
     census: Census
+    have: dict[str, int]  # role → ready and coming replicas
     memory: Memory  # with what this tick has learnt
     start: float  # d
     window: float  # W
@@ -52,10 +53,10 @@ class Scene:
         """Whether everything that a scale-down needs is known."""
         return self.decode is not None and self.prefill is not None and not self.decode.partial
 
-    @property
-    def have(self) -> dict[str, int]:
-        """Ready and coming replicas by role."""
-        return {role: self.census.have(role) for role in self.roles}
+    def last_need(self, name: str) -> int:
+        """What the last tick's present need was: a good guess of this one's."""
+        window = self.memory.needs.get(name)
+        return window[-1][1] if window else sum(self.have.values())
 
 
 def scene(service: Service, signals: Signals, memory: Memory) -> Scene:
@@ -91,7 +92,8 @@ def scene(service: Service, signals: Signals, memory: Memory) -> Scene:
         conversions=moved.pending,
         no_role_change_until=moved.paused_until,
     )
-    seen = Scene(service, signals, census, remembered, start, window, fresh, reads, writes, decode, prefilling)
+    have = {role: census.have(role) for role in roles}
+    seen = Scene(service, signals, census, have, remembered, start, window, fresh, reads, writes, decode, prefilling)
     return seen if memory.needs else replace(seen, memory=replace(remembered, needs=_seed(seen)))
 
 

@@ -126,6 +126,12 @@ class Objectives:
     tpot: float | None
     attainment: float  # share of requests, 0…1
 
+    @property
+    def allowed_loss(self) -> float:
+        """eps: the share of the work, or of the requests of one minute, that may be late. Twice what the objective
+        leaves: shortest first and late last lose the longest prompts, and losses come in bursts, not in every minute."""
+        return min(1.0, 2 * (1 - self.attainment))
+
 
 @dataclass(frozen=True, slots=True)
 class Engine:

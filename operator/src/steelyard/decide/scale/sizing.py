@@ -62,7 +62,7 @@ def by_role(seen: Scene, decode: Decode, prefill: Prefill) -> Sized:
     limits = seen.service.limits
     alone = Prefill(prefill.arrived.without_decode(), prefill.rate, prefill.velocity, prefill.patience, prefill.allowed)
     most = max(limits.roles[PREFILL].max, limits.roles[PREFILL].min)
-    burst = alone.burst((1, most), seen.have[PREFILL])
+    burst = alone.burst((1, most), seen.last_need(PREFILL))
     steady = replicas(prefill.steady)
     writes = replicas(decode.total / FILL)
     kept = _kept(seen, {PREFILL: max(burst, steady), DECODE: writes})
@@ -117,7 +117,7 @@ def _terms_of_sum(
 ) -> tuple[tuple[Term, ...], int]:
     """What the sum must be: bursts with what decode leaves, the steady rate beside decode, the minima."""
     most = bounds.most_in_all(seen.service.limits, MOST_REPLICAS)
-    burst = prefill.burst((max(1, least), most), sum(seen.have.values()))
+    burst = prefill.burst((max(1, least), most), seen.last_need(AGGREGATED if seen.single else SUM))
     steady = replicas(prefill.steady + writes)
     terms = (
         _burst(seen, prefill, burst, writes),
