@@ -1,0 +1,112 @@
+"""Engine pods as the autoscaler sees them: how far each is, since when, and how long it took to get there."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from steelyard.api import labels
+from steelyard.api.reasons import Reason
+from steelyard.decide.scale.signals import Phase, Replica, StartUp
+from steelyard.observe.client import Body
+from steelyard.observe.pods import pod_of
+
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+ENGINE_CONTAINER = "engine"
+OVER = ("Failed", "Succeeded")  # evicted or ended: an object that is left behind, no replica
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One engine pod: what the law sees of it, and what carrying out a decision needs."""
+
+    replica: Replica
+    uid: str
+    created: float  # unix seconds
+    marked: bool  # carries a deletion cost of an earlier decision
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """One gateway pod that takes requests."""
+
+    name: str
+    address: str
+    created: float
+
+
+def engine_of(body: Body) -> Engine | None:
+    """Read an engine's pod; None for a gateway's, and for one that is over."""
+    meta, status = body["metadata"], body.get("status") or {}
+    marks = meta.get("labels") or {}
+    if not marks.get(labels.POOL) or status.get("phase") in OVER:
+        return None
+    created = seconds(meta.get("creationTimestamp")) or 0.0
+    conditions = {c["type"]: c for c in status.get("conditions") or []}
+    phase, since, words = _phase(body, created, conditions)
+    replica = Replica(
+        name=meta["name"],
+        pool=marks[labels.POOL],
+        role=marks.get(labels.ROLE, ""),
+        kv_group=marks.get(labels.KV_GROUP, ""),
+        phase=phase,
+        since=since,
+        revision=marks.get(labels.REVISION, ""),
+        words=words,
+        start=_start(status, created, conditions) if phase is Phase.READY else None,
+    )
+    return Engine(replica, meta["uid"], created, DELETION_COST in (meta.get("annotations") or {}))
+
+
+def gateway_of(body: Body) -> Gateway | None:
+    """Read a gateway's pod; None where it takes no requests, or is an engine's."""
+    meta, status = body["metadata"], body.get("status") or {}
+    pod = pod_of(body)
+    if pod.pool or not pod.ready or pod.terminating or not status.get("podIP"):
+        return None
+    return Gateway(meta["name"], status["podIP"], seconds(meta.get("creationTimestamp")) or 0.0)
+
+
+def seconds(text: str | None) -> float | None:
+    """A time of the API server in unix seconds."""
+    return datetime.fromisoformat(text).timestamp() if text else None
+
+
+def _phase(body: Body, created: float, conditions: dict[str, Body]) -> tuple[Phase, float, str]:
+    """How far the pod is, since when, and the cluster's words where something is wrong; first row that holds:
+
+    | pod | phase | since |
+    |---|---|---|
+    | was told to go | draining | then |
+    | condition Ready | ready | the condition's transition |
+    | the scheduler finds no node | unschedulable | creation |
+    | a container cannot start or ends again and again | failing | creation |
+    | else | starting | creation |
+    """
+    meta = body["metadata"]
+    if "deletionTimestamp" in meta:
+        # The time in it is when patience ends: the order was given that much earlier.
+        ends = seconds(meta["deletionTimestamp"]) or created
+        return Phase.DRAINING, ends - float(meta.get("deletionGracePeriodSeconds") or 0), ""
+    ready = conditions.get("Ready", {})
+    if ready.get("status") == "True":
+        return Phase.READY, seconds(ready.get("lastTransitionTime")) or created, ""
+    trouble = pod_of(body).trouble
+    if trouble is None:
+        return Phase.STARTING, created, ""
+    phase = Phase.UNSCHEDULABLE if trouble.reason is Reason.UNSCHEDULABLE else Phase.FAILING
+    return phase, created, trouble.message
+
+
+def _start(status: Body, created: float, conditions: dict[str, Body]) -> StartUp | None:
+    """How long each phase of the start took; None after a restart, since Ready then tells of another start."""
+    containers: list[Body] = status.get("containerStatuses") or []
+    engine: Body = next((c for c in containers if c["name"] == ENGINE_CONTAINER), {})
+    times = (
+        seconds((conditions.get("PodScheduled") or {}).get("lastTransitionTime")),
+        seconds(((engine.get("state") or {}).get("running") or {}).get("startedAt")),
+        seconds((conditions.get("Ready") or {}).get("lastTransitionTime")),
+    )
+    if engine.get("restartCount") or None in times:
+        return None
+    scheduled, started, ready = (time or 0.0 for time in times)
+    spans = (scheduled - created, started - scheduled, ready - started)
+    return StartUp(*(max(0.0, span) for span in spans))

@@ -1,0 +1,205 @@
+"""Answers of Prometheus' API: what becomes a value, what stays unknown, and what is no answer at all."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import IPv4Address
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from steelyard.observe.prometheus import Prometheus, Query, Unanswered, parse
+
+LABELS = ("namespace", "service")
+QUERY = Query('sum by (namespace, service) (up{service!=""})', LABELS)
+
+
+def row(value: str, **labels: str) -> dict[str, Any]:
+    return {"metric": {"namespace": "team-a", "service": "chat", **labels}, "value": [1000.0, value]}
+
+
+def answer(*rows: dict[str, Any], **more: Any) -> bytes:
+    return json.dumps({"status": "success", "data": {"resultType": "vector", "result": list(rows)}, **more}).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "values", "because"),
+    [
+        (answer(row("3.5")), {("team-a", "chat"): 3.5}, "a number is a value"),
+        (answer(row("0")), {("team-a", "chat"): 0.0}, "a confirmed zero is a value too"),
+        (answer(row("NaN")), {}, "A01 ai-dynamo/dynamo#3131: 0/0 of an idle span is unknown, not a number"),
+        (answer(row("+Inf")), {}, "infinity is unknown"),
+        (answer(row("-Inf")), {}, "infinity is unknown"),
+        (answer(), {}, "A05 kedacore/keda#3065: an empty vector says nothing about anybody, not zero"),
+        (
+            answer(row("1"), row("NaN", service="mail")),
+            {("team-a", "chat"): 1.0},
+            "one service's gap is not another's",
+        ),
+    ],
+)
+def test_a_value_or_unknown(data: bytes, values: dict[tuple[str, ...], float], because: str) -> None:
+    assert parse(200, data, LABELS) == values, because
+
+
+@pytest.mark.parametrize(
+    ("status", "data", "says", "because"),
+    [
+        (200, answer(row("0"), row("40")), "two rows for", "A50 vllm-project/production-stack: never take the first"),
+        (200, answer(row("NaN"), row("40")), "two rows for", "also where the other one is no number"),
+        (200, answer({"metric": {"namespace": "x"}, "value": [1, "1"]}), "another form", "a label is missing"),
+        (200, answer(row("much")), "another form", "no number at all"),
+        (200, answer(row("1"), warnings=["store down"]), "only a part", "half the stores are half the truth"),
+        (200, b'{"status":"success","data":{"resultType":"matrix","result":[]}}', "a matrix", "not what was asked"),
+        (200, b'{"status":"success"}', "another form", "no data"),
+        (400, b'{"status":"error","error":"parse error"}', "HTTP 400: parse error", "its own words are passed on"),
+        (502, b"<html>bad gateway</html>", "HTTP 502 without JSON", "a proxy's page"),
+        (200, b"[]", "no success", "JSON of another kind"),
+    ],
+)
+def test_no_answer_says_why(status: int, data: bytes, says: str, because: str) -> None:
+    with pytest.raises(Unanswered, match=says):
+        parse(status, data, LABELS)
+
+
+class Server:
+    """A Prometheus that gives one answer, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, list[str]], str | None]] = []
+        self.hold: Event | None = None
+        self.running: Thread | None = None
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                form = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                outer.asked.append((self.path, parse_qs(form), self.headers.get("Authorization")))
+                if outer.hold is not None:
+                    outer.hold.wait(30)
+                data = answer(row("2"))
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        class Quiet(ThreadingHTTPServer):
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                """A client that has given up, or does not trust us, is what some tests are about."""
+
+        self.http = Quiet(("127.0.0.1", 0), Handler)
+
+    @property
+    def port(self) -> int:
+        return int(self.http.server_address[1])
+
+    def start(self) -> None:
+        self.running = Thread(target=self.http.serve_forever, daemon=True)
+        self.running.start()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    found = Server()
+    yield found
+    if found.running is not None:
+        found.http.shutdown()
+
+
+def test_the_query_goes_as_a_form_to_the_path_under_the_address(server: Server) -> None:
+    server.start()
+    asked = Prometheus(f"http://127.0.0.1:{server.port}/sub/").ask(QUERY)
+    assert asked == {("team-a", "chat"): 2.0}
+    ((path, form, token),) = server.asked
+    assert path == "/sub/api/v1/query"
+    assert form["query"] == [QUERY.text]
+    assert token is None
+
+
+def test_the_token_is_read_anew_for_every_query(server: Server, tmp_path: Path) -> None:
+    server.start()
+    file = tmp_path / "token"
+    prometheus = Prometheus(f"http://127.0.0.1:{server.port}", bearer_token_file=file)
+    with pytest.raises(Unanswered, match=r"bearerTokenFile .*token: No such file"):
+        prometheus.ask(QUERY)
+    for token in ("first\n", "second\n"):
+        file.write_text(token)
+        prometheus.ask(QUERY)
+    assert [token for _, _, token in server.asked] == ["Bearer first", "Bearer second"]
+
+
+def test_a_server_that_does_not_answer_is_given_up(server: Server) -> None:
+    server.hold = Event()
+    server.start()
+    try:
+        with pytest.raises(Unanswered, match="does not answer"):
+            Prometheus(f"http://127.0.0.1:{server.port}", timeout_seconds=0.2).ask(QUERY)
+    finally:
+        server.hold.set()
+
+
+def test_a_server_that_is_not_there(server: Server) -> None:
+    server.http.server_close()
+    with pytest.raises(Unanswered, match="does not answer"):
+        Prometheus(f"http://127.0.0.1:{server.port}").ask(QUERY)
+
+
+Authority = Callable[[str], tuple[Path, Path]]  # name → files of certificate and key
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """Makes a certificate for the loopback address that is its own authority."""
+
+    def make(name: str) -> tuple[Path, Path]:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        now = datetime.now(UTC)
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        paths = tmp_path / f"{name}.crt", tmp_path / f"{name}.key"
+        paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        unlocked = serialization.NoEncryption()
+        form = serialization.PrivateFormat.PKCS8
+        paths[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, form, unlocked))
+        return paths
+
+    return make
+
+
+def test_the_certificate_is_checked_against_the_given_authorities(server: Server, authority: Authority) -> None:
+    certificate, key = authority("right")
+    stranger, _ = authority("stranger")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.http.socket = context.wrap_socket(server.http.socket, server_side=True)
+    server.start()
+    address = f"https://127.0.0.1:{server.port}"
+    assert Prometheus(address, ca_file=certificate).ask(QUERY) == {("team-a", "chat"): 2.0}
+    for wrong in (stranger, None):
+        with pytest.raises(Unanswered, match=r"does not answer.*certificate"):
+            Prometheus(address, ca_file=wrong).ask(QUERY)
