@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from steelyard.api.accelerator import AcceleratorSpec
 from steelyard.api.model import ModelShape
 from steelyard.catalog.accelerators import ACCELERATORS
-from steelyard.decide.profile import BANDWIDTH_EFFICIENCY, LAUNCH_SECONDS, MODEL_FLOPS_UTILISATION, roofline
+from steelyard.decide.model.roofline import Factors
+from steelyard.decide.profile import roofline
 
 H200 = ACCELERATORS["h200"].spec
 SHAPE = ModelShape(parameters=8_000_000_000, layers=32, hidden_size=4096, attention_heads=32, kv_heads=8)
@@ -17,15 +18,15 @@ SHAPE = ModelShape(parameters=8_000_000_000, layers=32, hidden_size=4096, attent
 def test_eight_billion_weights_on_an_h200() -> None:
     profile = roofline(H200, SHAPE, kv_tokens=100_000)
     assert profile.bytes_per_token == 2 * 32 * 8 * 128 * 2
-    weights_seconds = 16e9 / (4.8e12 * BANDWIDTH_EFFICIENCY)
-    flops = 989e12 * MODEL_FLOPS_UTILISATION
+    weights_seconds = 16e9 / (4.8e12 * Factors().bandwidth)
+    flops = 989e12 * Factors().arithmetic
     a, b, c = profile.prefill
-    assert a == pytest.approx(LAUNCH_SECONDS + weights_seconds)
+    assert a == pytest.approx(Factors().launch_seconds + weights_seconds)
     assert b == pytest.approx(16e9 / flops)
     assert c == pytest.approx(2 * 32 * 4096 / flops)
     g0, g1, g2, g3 = profile.decode
     assert g0 == pytest.approx(a)
-    assert g1 == pytest.approx(100_000 * 131_072 / (4.8e12 * BANDWIDTH_EFFICIENCY))
+    assert g1 == pytest.approx(100_000 * 131_072 / (4.8e12 * Factors().bandwidth))
     assert (g2, g3) == (0, pytest.approx(b))
     assert profile.transfer_bytes_per_second == 450e9
 

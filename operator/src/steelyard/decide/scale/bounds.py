@@ -79,6 +79,14 @@ def decode_range(total: int, limits: Limits) -> tuple[int, int]:
     return least, max(least, min(most, high))
 
 
+def ratio_possible(total: int, limits: Limits) -> bool:
+    """Whether that many interchangeable replicas can be split within the ratio's bounds at all."""
+    decode, _ = decode_range(total, limits)
+    low, high = limits.ratio_min, limits.ratio_max
+    at_most = high is None or total - decode <= high * decode
+    return at_most and (low is None or total - decode >= low * decode)
+
+
 def fit(wanted: Sizes, current: Sizes, limits: Limits, pain: Callable[[str, int], float]) -> Fitted:
     """Bring wanted sizes into the limits. `pain(role, size)` predicts what share is missed at that size: over budget,
     the role that loses least is cut first."""

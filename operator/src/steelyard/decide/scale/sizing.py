@@ -102,12 +102,14 @@ def split_and_total(seen: Scene, decode: Decode, prefill: Prefill, roles: Sized)
     if bounds.unknown_cost(limits):
         most = min(most, max(sum(seen.have.values()), sum(b.min for b in limits.roles.values())))
     size = min(wanted, most)
+    while size > sum(b.min for b in limits.roles.values()) and not bounds.ratio_possible(size, limits):
+        size -= 1
     low, high = bounds.decode_range(size, limits)
     share = min(max(target if target is not None else writes, low), high)
     if target is not None:
         target = max(1, min(target, ready - 1))
     sizes = {PREFILL: size - share, DECODE: share}
-    limited = _limit_of_sum(seen, wanted, size)
+    limited = _limit_of_sum(seen, wanted, size, most)
     result = bounds.Fitted(sizes, limited)
     return _told(seen, result, sizes, target, terms, needed, {**roles.needs, **kept})
 
@@ -128,10 +130,12 @@ def _terms_of_sum(
     return terms, max(burst, steady, least)
 
 
-def _limit_of_sum(seen: Scene, wanted: int, size: int) -> LimitedBy:
+def _limit_of_sum(seen: Scene, wanted: int, size: int, most: int) -> LimitedBy:
     limits = seen.service.limits
     if size >= wanted:
         return LimitedBy.NONE
+    if size < most:
+        return LimitedBy.RATIO
     if bounds.unknown_cost(limits):
         return LimitedBy.UNKNOWN_COST
     return LimitedBy.MAX if size == sum(b.max for b in limits.roles.values()) else LimitedBy.BUDGET

@@ -1,0 +1,65 @@
+"""From an InferenceService and its Accelerators to what the law needs to know of them: limits, objectives, priors."""
+
+from collections.abc import Mapping
+
+from steelyard.api.accelerator import Accelerator
+from steelyard.api.goals import ratio
+from steelyard.api.model import ModelShape
+from steelyard.api.service import InferenceService
+from steelyard.decide.model.latency import Polynomial
+from steelyard.decide.model.roofline import roofline
+from steelyard.decide.profile import LOAD_BYTES_PER_SECOND, START_SECONDS
+from steelyard.decide.scale.signals import Engine, Limits, Objectives, RoleLimits, Service
+
+HANDOFF_SECONDS = 0.05  # as the gateway assumes until it has measured
+# One processor core with a small model, where neither shape nor accelerator say more: the gateway's prior.
+PROCESSOR_PREFILL = (0.02, 0.002, 0.0)
+PROCESSOR_DECODE = (0.03, 0.02, 0.0, 0.01)
+UNKNOWN_START_SECONDS = 60.0
+
+
+def scaled(service: InferenceService, accelerators: Mapping[str, Accelerator | None]) -> Service:
+    """Put together what the law needs of one accepted service."""
+    spec = service.spec
+    scaling, objectives = spec.autoscaling, spec.objectives
+    ttft, tpot = objectives.time_to_first_token, objectives.time_per_output_token
+    hardware = {role: accelerators.get(spec.accelerator_of(role)) for role in spec.roles}
+    return Service(
+        limits=Limits(
+            roles={
+                name: RoleLimits(role.replicas.min, role.replicas.limit, 1, _price(hardware[name]))
+                for name, role in spec.roles.items()
+            },
+            accelerators=scaling.budget.accelerators,
+            cost_per_hour=scaling.budget.cost_per_hour,
+            ratio_min=ratio(scaling.ratio.min) if scaling.ratio.min else None,
+            ratio_max=ratio(scaling.ratio.max) if scaling.ratio.max else None,
+            role_change=scaling.role_change == "Allowed",
+            mode=scaling.mode,
+        ),
+        objectives=Objectives(
+            ttft.seconds if ttft else None, tpot.seconds if tpot else None, objectives.attainment / 100
+        ),
+        engines={name: _engine(service, name, hardware[name]) for name in spec.roles},
+        handoff_seconds=HANDOFF_SECONDS,
+    )
+
+
+def _price(accelerator: Accelerator | None) -> float | None:
+    return accelerator.spec.price_per_hour if accelerator else None
+
+
+def _engine(service: InferenceService, role: str, accelerator: Accelerator | None) -> Engine:
+    batching = service.spec.batching_of(role)
+    kv_tokens = service.spec.kv_tokens_of(role)
+    shape = service.spec.model.shape or ModelShape()
+    try:
+        figures = roofline(accelerator.spec, shape) if accelerator else None
+    except ValueError:
+        figures = None
+    if figures is None:
+        prior, start = Polynomial(PROCESSOR_PREFILL, PROCESSOR_DECODE, kv_tokens), UNKNOWN_START_SECONDS
+    else:
+        prior = figures.polynomial(kv_tokens)
+        start = START_SECONDS + figures.parameters * figures.weight_bytes / LOAD_BYTES_PER_SECOND
+    return Engine(prior, batching.max_sequences or 1, batching.max_batch_tokens or 1, start)
