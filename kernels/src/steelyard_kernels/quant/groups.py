@@ -63,7 +63,7 @@ def pack(codes: Tensor, bits: int) -> Tensor:
     each = 32 // bits
     if 32 % bits or codes.shape[-1] % each:
         raise ValueError(
-            f"codes of {bits} bits pack {each} to a word, which needs bits of 1, 2, 4 or 8 and a multiple of {each}"
+            f"{codes.shape[-1]} codes of {bits} bits do not fill words of 32; pad, or use 1, 2, 4, 8 or 16 bits"
         )
     shifts = torch.arange(each, device=codes.device) * bits
     words = (codes.to(torch.int64).unflatten(-1, (-1, each)) << shifts).sum(-1)
@@ -71,9 +71,10 @@ def pack(codes: Tensor, bits: int) -> Tensor:
 
 
 def unpack(words: Tensor, bits: int) -> Tensor:
-    """The inverse of `pack`: int32 [..., n] → uint8 [..., n·32/bits]."""
+    """The inverse of `pack`: int32 [..., n] → [..., n·32/bits], bytes or, for 16 bits, int32."""
     shifts = torch.arange(32 // bits, device=words.device, dtype=torch.int32) * bits
-    return ((words.unsqueeze(-1) >> shifts) & (2**bits - 1)).to(torch.uint8).flatten(-2)
+    codes = ((words.unsqueeze(-1) >> shifts) & (2**bits - 1)).flatten(-2)
+    return codes if bits > 8 else codes.to(torch.uint8)
 
 
 @triton.jit

@@ -1,0 +1,1 @@
+"""Attention for prefill and decode, over plain and paged keys and values."""
