@@ -70,11 +70,13 @@ def claim(api: Api, owner: Owner, wanted: Iterable[Body], live: Mapping[Key, Bod
 def rehearse(api: Api, claims: Iterable[Claim]) -> None:
     """Let the API server judge the children without storing them, so that a refused spec leaves nothing half done.
 
-    A RoleBinding is left out: its Role must be stored before the API server can see that it gives no more than we have.
+    One that is in place as it is wanted is not asked about: it will not be written. A RoleBinding is left out: its Role must
+    be stored before the API server can see that it gives no more than we have.
     """
     for each in claims:
-        if each.manifest["kind"] != "RoleBinding":
-            api.apply(BY_KIND[each.manifest["kind"]], each.manifest, FIELD_MANAGER, rehearse=True)
+        kind = each.manifest["kind"]
+        if kind != "RoleBinding" and (each.live is None or difference(each.manifest, each.live) is not None):
+            api.apply(BY_KIND[kind], each.manifest, FIELD_MANAGER, rehearse=True)
 
 
 def bring(api: Api, owner: Owner, claims: Iterable[Claim], live: Mapping[Key, Body], changes: Changes) -> None:

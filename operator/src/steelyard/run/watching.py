@@ -79,7 +79,10 @@ class _Services:
             return
         self._health.watched(key, int(meta.get("generation") or 0))
         wish = _wish(meta)
-        self._ask(key, urgent=self._seen.get(key) != wish)
+        if self._seen.get(key) != wish:
+            self._ask(key, urgent=True)
+        else:  # a status was written, nearly always our own after a change of children, whose events fold with this one
+            self._ask(key, after=FOLD_SECONDS)
         self._seen[key] = wish
 
     def child(self, body: dict[str, Any]) -> None:
