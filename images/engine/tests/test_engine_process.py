@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import Running, Start, wait_until
+from conftest import TLS, Running, Start, wait_until
 
 PROMPT = "Weights slide along the beam until both sides rest. " * 3
 REMOTE_DECODE = {"do_remote_decode": True, "do_remote_prefill": False}
@@ -50,6 +50,18 @@ def test_decode_continues_what_prefill_began(prefill: Running, decode: Running):
     wait_until(lambda: prefill.metric("steelyard_engine_kv_held") == 0)
     assert decode.metric("vllm:num_requests_running") == 0
     assert prefill.metric("vllm:kv_cache_usage_perc") == 0
+
+
+def test_a_state_nobody_will_fetch_is_given_up_on_the_api_port(prefill: Running):
+    handle = hand_off(prefill)["remote_request_id"]
+    assert prefill.metric("steelyard_engine_kv_held") == 1
+    assert httpx.get(f"{prefill.url}/kv/{handle}", verify=TLS).status_code == 405, "it is not given out there"
+    assert httpx.delete(f"{prefill.url}/kv/{handle}", verify=TLS).status_code == 204
+    wait_until(lambda: prefill.metric("steelyard_engine_kv_held") == 0)
+    assert prefill.metric("vllm:kv_cache_usage_perc") == 0
+    assert httpx.delete(f"{prefill.url}/kv/{handle}", verify=TLS).status_code == 204, (
+        "told twice, or too late: no matter"
+    )
 
 
 def test_a_stream_tells_the_same_as_a_whole_answer(decode: Running):

@@ -64,6 +64,8 @@ class Server:
                 web.get("/live", self._live),
                 web.get("/version", self._version),
                 web.get("/metrics", self._metrics),
+                # For the gateway, which may not reach the KV port: its client left before decode could fetch the state.
+                web.delete("/kv/{id}", self._release_state),
             ]
         )
         return app
