@@ -1,8 +1,8 @@
 """Asymmetric integer groups of a cache: x ≈ code · scale + low, with scale and low kept in few bits.
 
     low = min x,  scale = (max x − min x) / (2^b − 1),  code = round((x − low) / scale)
-over groups along the last axis. Scale and low are rounded to their type first and the codes follow from the rounded ones, so
-storing them costs no further error. A constant group has scale 0; its codes are 0, where the published code of KIVI divides by zero.
+over groups along the last axis. Scale and low are rounded to their type first and the codes follow from those, so storing them
+costs no further error. A constant group has scale 0; its codes are 0, where the published code of KIVI divides by zero.
 """
 
 from __future__ import annotations
