@@ -196,36 +196,37 @@ class Replica:
         mixed = self.running if engine.batching is Batching.CHUNKED else 0
         return engine.batch_tokens - mixed, engine.max_sequences - self.running - len(self.landing)
 
-    def pass_seconds(self, tokens: int, prompts: int) -> float:
-        """Seconds of the prompt part of a pass."""
-        return self.engine.prefill_seconds(tokens)
+    def pass_seconds(self, pieces: list[int]) -> float:
+        """Seconds of the prompt part of a pass, given the tokens of each prompt in it."""
+        return self.engine.prefill_seconds(sum(pieces))
 
     def _prompts(self, now: float) -> bool:
         """Begin a pass with prompt tokens; False if none can be taken now."""
         budget, limit = self.allowance()
         waiting = self.waiting
         whole = self.engine.batching is not Batching.CHUNKED
-        tokens = prompts = 0
+        tokens = 0
+        pieces: list[int] = []
         done: list[Request] = []
-        while waiting and tokens < budget and prompts < limit and (self._gate or not self._gated):
+        while waiting and tokens < budget and len(pieces) < limit and (self._gate or not self._gated):
             request = waiting[0]
             if not request.reserved and not self._reserve(request):
                 break
             piece = request.left
             if piece > budget - tokens:
-                if whole and prompts:
+                if whole and pieces:
                     break
                 piece = piece if whole else budget - tokens
             request.left -= piece
             tokens += piece
-            prompts += 1
+            pieces.append(piece)
             if request.left:
                 break
             done.append(waiting.popleft())
             self._gate -= self._gated
-        if not prompts:
+        if not pieces:
             return False
-        seconds = self.pass_seconds(tokens, prompts)
+        seconds = self.pass_seconds(pieces)
         mixed = self.running > 0 and not whole
         if mixed:
             seconds += self.engine.step_seconds(self.running, self._active)

@@ -93,10 +93,10 @@ class Direct:
         """Send everybody, if any replica is ready."""
         while self._for_prefill and self._prefill:
             request = self._for_prefill.popleft()
-            self._choose(0, self._prefill).prefill(request, now, local=self._aggregated)
+            self.choose(0, self._prefill).prefill(request, now, local=self._aggregated)
         while self._for_decode and self._decode:
             request = self._for_decode.popleft()
-            replica = self._choose(1, self._decode)
+            replica = self.choose(1, self._decode)
             if request.held_by is not None:
                 replica.decode(request, now)
             else:  # its KV was lost while it waited
@@ -112,7 +112,8 @@ class Direct:
         """Keys of those for whom no replica is ready."""
         return [request.key for request in (*self._for_prefill, *self._for_decode)]
 
-    def _choose(self, stage: int, replicas: Sequence[Replica]) -> Replica:
+    def choose(self, stage: int, replicas: Sequence[Replica]) -> Replica:
+        """Choose a replica for prefill (stage 0) or decode (1)."""
         self._turns[stage] += 1
         if self._round_robin:
             return replicas[(self._turns[stage] - 1) % len(replicas)]

@@ -25,9 +25,12 @@ class World:
     """A service under load."""
 
     def __init__(
-        self, scenario: Scenario, make: Callable[["World", str, str, PrefixCache | None], Replica] | None = None
+        self,
+        scenario: Scenario,
+        make: Callable[["World", str, str, PrefixCache | None], Replica] | None = None,
+        router: Router | None = None,
     ) -> None:
-        """`make` may put another simulator's engine in the place of ours (evidence does)."""
+        """`make` and `router` may put another simulator's engine and router in the place of ours (evidence does)."""
         self.scenario = scenario
         self.now = 0.0
         self.record = Record(scenario.objectives)
@@ -38,11 +41,14 @@ class World:
         self._next: Arrival | None = None
         self._turn = 0
         self._regular = 0  # regular callbacks, each of which has one event ahead
-        if scenario.routing is Routing.GATEWAY:
+        self.gateways: list[Gateway] = []
+        self.routers: list[Router]
+        if router is not None:
+            self.routers = [router]
+        elif scenario.routing is Routing.GATEWAY:
             self.gateways = [Gateway(scenario, number) for number in range(scenario.gateways)]
-            self.routers: list[Router] = [*self.gateways]
+            self.routers = [*self.gateways]
         else:
-            self.gateways = []
             self.routers = [Direct(round_robin=scenario.routing is Routing.ROUND_ROBIN, aggregated=scenario.aggregated)]
 
         def build(name: str, role: str, cache: PrefixCache | None) -> Replica:

@@ -1,0 +1,50 @@
+"""`python -m bench.evidence [NAME…]`, in `operator/`: run items of the evidence, one JSON line of figures each.
+
+Each line has `name`, `ok` and `worst`. `--list` names them; without names, those marked quick run. Exit status 1 if an
+item is not ok.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from bench.evidence import distserve, dynamo, speed
+
+
+class Item(NamedTuple):
+    """A piece of evidence; `quick` ones take seconds."""
+
+    run: Callable[[], dict[str, Any]]
+    quick: bool
+    words: str
+
+
+ITEMS = {
+    "distserve": Item(distserve.sweep, True, "35 cells of DistServe's own simulator"),
+    "dynamo-static": Item(dynamo.sweep, True, "eight static ratios of Dynamo 1.4.2's replay"),
+    "speed": Item(speed.measure, True, "requests simulated per CPU-second"),
+}
+
+
+def main() -> int:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(prog="python -m bench.evidence", description="Evidence, one JSON line an item.")
+    parser.add_argument("names", nargs="*", choices=[*ITEMS, []], help="items; default: the quick ones")
+    parser.add_argument("--list", action="store_true", help="name the items and what they show")
+    options = parser.parse_args()
+    if options.list:
+        for name, item in ITEMS.items():
+            print(f"{name:16} {'quick' if item.quick else 'long':6} {item.words}")
+        return 0
+    ok = True
+    for name in options.names or [name for name, item in ITEMS.items() if item.quick]:
+        figures = ITEMS[name].run()
+        ok &= bool(figures["ok"])
+        print(json.dumps(figures), flush=True)
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
