@@ -111,16 +111,14 @@ def _room(seen: Scene, role: str, growth: Mapping[str, int]) -> int:
     """How many more replicas of a role the budget pays for while those that drain, or never came, still hold theirs."""
     limits, census = seen.service.limits, seen.census
     taken = {r: census.held(r) + census.draining.get(r, 0) + growth.get(r, 0) for r in seen.roles}
-    if bounds.unknown_cost(limits):
-        return max(0, limits.roles[role].min - census.have(role))
-    low, high = 0, limits.roles[role].max + len(seen.signals.replicas)
+    low, high = 0, sum(bound.max for bound in limits.roles.values())
     while low < high:
         middle = (low + high + 1) // 2
         if bounds.affordable({**taken, role: taken[role] + middle}, limits):
             low = middle
         else:
             high = middle - 1
-    return low
+    return min(low, max(0, limits.roles[role].min - census.have(role))) if bounds.unknown_cost(limits) else low
 
 
 def _removal(seen: Scene, sized: Sized, surplus: Mapping[str, int], census: Census) -> steps.Removal:

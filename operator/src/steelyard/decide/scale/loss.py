@@ -111,6 +111,8 @@ def least(arrived: Load, share: float, velocity: float, patience: float, bounds:
             high = max(low, high - step)
             step *= 2
         low = max(low, high - step + 1)
+    elif at == high:
+        return high
     else:
         low = at + 1
         while low < high and not enough(min(high, low - 1 + step)):
