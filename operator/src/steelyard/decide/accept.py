@@ -176,6 +176,21 @@ def _resources(service: InferenceService, accelerators: Accelerators) -> Iterato
                 yield Refusal(Reason.INVALID_SPEC, f"{field}.requests.{name}", request, problem)
 
 
+def _bounds(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
+    """Refuse bounds that contradict each other: a CEL rule does too, but not for what was stored before there was one.
+
+    Followed, they would have a pool started with one number and brought to another at once.
+    """
+    for role, spec in service.spec.roles.items():
+        bounds, field = spec.replicas, f"spec.{role}.replicas"
+        if bounds.limit < bounds.min:
+            problem = f"it is below replicas.min {bounds.min}; raise it, or lower min"
+            yield Refusal(Reason.INVALID_SPEC, f"{field}.max", str(bounds.limit), problem)
+        elif bounds.clamp(bounds.start) != bounds.start:
+            problem = f"it must lie between min {bounds.min} and max {bounds.limit}"
+            yield Refusal(Reason.INVALID_SPEC, f"{field}.initial", str(bounds.start), problem)
+
+
 def _budget(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
     budget = service.spec.autoscaling.budget.accelerators
     if budget is None:
@@ -204,6 +219,7 @@ CHECKS: tuple[Check, ...] = (
     _batching,
     _spans,
     _resources,
+    _bounds,
     _budget,
     _smuggling,
 )
