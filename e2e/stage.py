@@ -95,10 +95,13 @@ class Stage:
         """How many were answered."""
         return self.load.progress().outcomes[Outcome.COMPLETED]
 
-    def probe(self, schedule: Schedule, url: str | None = None, **changes: Any) -> Running:
-        """More requests beside the load, to the service or to another URL; `changes` are fields of the load's Spec."""
-        target = self.spec.target if url is None else replace(self.spec.target, url=url)
-        return start_load(replace(self.spec, target=target, schedule=schedule, **changes), self.machine.network_command)
+    def probe(self, schedule: Schedule, **changes: Any) -> Running:
+        """More requests beside the load; `changes` are fields of its Spec."""
+        return start_load(replace(self.spec, schedule=schedule, **changes), self.machine.network_command)
+
+    def at(self, address: str, name: str | None = None) -> Target:
+        """A gateway or service other than the load's, that serves `name` (as the load's does)."""
+        return Target(f"http://{address}:{GATEWAY_PORT}", name or self.name)
 
     def asked(self, schedule: Schedule, **changes: Any) -> Result:
         """The same, and what became of them."""
