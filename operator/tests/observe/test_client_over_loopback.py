@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from kubernetes.client import Configuration
 from steelyard.apply.scale import scale
 from steelyard.observe.client import Api, ApiError, Conflict, Denied, Malformed, Missing, NotLeading, Unreachable
 from steelyard.observe.resources import ACCELERATOR, BY_KIND, DEPLOYMENT, INFERENCE_SERVICE, POD
-from steelyard.observe.server import Server as ApiServer
-from steelyard.observe.wire import Answer, Wire
+from steelyard.observe.wire import Answer, NoServer, Wire, find
 
 
 class Server:
@@ -23,6 +24,7 @@ class Server:
     def __init__(self) -> None:
         self.answers: list[tuple[int, Any]] = []
         self.requests: list[tuple[str, str, dict[str, list[str]], str, Any]] = []
+        self.tokens: list[str | None] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -33,6 +35,7 @@ class Server:
                 body = json.loads(self.rfile.read(length)) if length else None
                 url = urlsplit(self.path)
                 kind = self.headers.get("Content-Type") or ""
+                outer.tokens.append(self.headers.get("Authorization"))
                 outer.requests.append((self.command, url.path, parse_qs(url.query), kind, body))
                 status, reply = outer.answers.pop(0)
                 data = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
@@ -58,7 +61,8 @@ def server() -> Iterator[Server]:
 
 
 def api(server: Server, **options: Any) -> Api:
-    return Api(Wire(ApiServer("127.0.0.1", server.http.server_address[1]), timeout_seconds=10), **options)
+    configuration = Configuration(host=f"http://127.0.0.1:{server.http.server_address[1]}")
+    return Api(Wire(configuration, timeout_seconds=10), **options)
 
 
 @pytest.mark.parametrize(
@@ -116,14 +120,14 @@ def test_a_list_is_read_in_chunks_and_its_items_know_their_kind(server: Server) 
 def test_several_lists_are_read_in_one_go_and_a_long_one_to_its_end(server: Server) -> None:
     server.answers += [
         (200, {"items": [{"metadata": {"name": "a"}}], "metadata": {"continue": "t1"}}),
-        (200, {"items": [], "metadata": {}}),
         (200, {"items": [{"metadata": {"name": "b"}}], "metadata": {}}),
+        (200, {"items": [], "metadata": {}}),
     ]
     pods, deployments = api(server).lists((POD, DEPLOYMENT), "ns", "x=y")
     assert [body["metadata"]["name"] for body in pods] == ["a", "b"]
     assert deployments == []
-    assert [request[1].rpartition("/")[2] for request in server.requests] == ["pods", "deployments", "pods"]
-    assert "continue" not in server.requests[1][2]
+    assert [request[1].rpartition("/")[2] for request in server.requests] == ["pods", "pods", "deployments"]
+    assert "continue" not in server.requests[2][2]
 
 
 def test_one_of_several_lists_may_be_denied(server: Server) -> None:
@@ -143,7 +147,8 @@ def test_every_answer_is_told_with_its_bytes(server: Server) -> None:
     client.list(POD, "ns")
     client.delete(POD, "ns", "p", uid="u")
     assert [(method, status) for method, status, _, _ in told] == [("GET", 200), ("DELETE", 404)]
-    assert all(sent > len("GET / HTTP/1.1") and received > len('{"items": []}') for _, _, sent, received in told)
+    assert told[0][2:] == (0, len('{"items": []}'))
+    assert told[1][2] >= len('{"preconditions": {"uid": "u"}}')
 
 
 def test_deletion_carries_the_uid(server: Server) -> None:
@@ -203,3 +208,22 @@ def test_a_replica_without_the_lease_sends_no_write(server: Server) -> None:
     with pytest.raises(NotLeading):
         client.apply(POD, {"metadata": {"name": "p", "namespace": "ns"}}, "steelyard")
     assert [request[0] for request in server.requests] == ["GET"]
+
+
+def test_a_token_that_somebody_renews_is_sent_as_it_is_now(server: Server) -> None:
+    tokens = iter(["old", "new"])
+    configuration = Configuration(host=f"http://127.0.0.1:{server.http.server_address[1]}")
+    configuration.api_key_prefix["authorization"] = "Bearer"
+    configuration.api_key["authorization"] = "none"
+    configuration.refresh_api_key_hook = lambda own: own.api_key.update(authorization=next(tokens))
+    server.answers += [(200, {}), (200, {})]
+    client = Api(Wire(configuration, timeout_seconds=10))
+    for _ in range(2):
+        client.get(POD, "ns", "p")
+    assert server.tokens == ["Bearer old", "Bearer new"]
+
+
+def test_without_a_pod_and_a_kubeconfig_nothing_can_be_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(NoServer, match="neither a pod's service account nor a usable kubeconfig"):
+        find(str(tmp_path / "missing"))

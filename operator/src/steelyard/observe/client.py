@@ -20,12 +20,12 @@ from urllib.parse import quote_plus
 from pydantic_core import from_json
 
 from steelyard.observe.resources import Resource
-from steelyard.observe.server import Server, of_kubeconfig, of_this_pod
-from steelyard.observe.wire import Answer, Wire
+from steelyard.observe.wire import Answer, Wire, find
 
 Body = dict[str, Any]
 
 APPLY_PATCH = "application/apply-patch+yaml"
+MERGE_PATCH = "application/merge-patch+json"
 LIST_CHUNK = 500
 TIMEOUT_SECONDS = 30.0
 HEADERS = {"Accept": "application/json", "User-Agent": "steelyard-operator"}
@@ -114,28 +114,20 @@ class Api:
 
     def list(self, resource: Resource, namespace: str | None, labels: str | None = None) -> Sequence[Body]:
         """Read a whole collection, in chunks; kind and apiVersion, which lists leave out, are filled in."""
-        first = self._call("GET", resource.path(namespace), query=_page(labels))
-        return self._pages(first, resource, namespace, labels)
-
-    def lists(self, resources: Sequence[Resource], namespace: str, labels: str) -> Sequence[Sequence[Body]]:
-        """Read several collections in one go, in their order."""
-        targets = [_target(resource.path(namespace), _page(labels)) for resource in resources]
-        try:
-            answers = self._wire.read(targets, HEADERS)
-        except OSError as failure:
-            raise Unreachable(0, f"GET {targets[0]} and more: {failure or type(failure).__name__}") from failure
-        pages = [self._parsed("GET", target, answer) for target, answer in zip(targets, answers, strict=True)]
-        return [self._pages(page, each, namespace, labels) for page, each in zip(pages, resources, strict=True)]
-
-    def _pages(self, page: Body, resource: Resource, namespace: str | None, labels: str | None) -> Sequence[Body]:
         kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+        query = [("limit", str(LIST_CHUNK)), *([("labelSelector", labels)] if labels else [])]
         found: list[Body] = []
+        page = self._call("GET", resource.path(namespace), query=query)
         while True:
             found += [{**kind, **item} for item in page.get("items") or []]
             token = page.get("metadata", {}).get("continue")
             if not token:
                 return found
-            page = self._call("GET", resource.path(namespace), query=[*_page(labels), ("continue", token)])
+            page = self._call("GET", resource.path(namespace), query=[*query, ("continue", token)])
+
+    def lists(self, resources: Sequence[Resource], namespace: str, labels: str) -> Sequence[Sequence[Body]]:
+        """Read several collections, in their order."""
+        return [self.list(resource, namespace, labels) for resource in resources]
 
     def apply(
         self, resource: Resource, body: Body, manager: str, subresource: str | None = None, rehearse: bool = False
@@ -160,6 +152,13 @@ class Api:
         return self._write(
             "PUT", resource.path(meta.get("namespace"), meta["name"]), body=body, query=[("fieldManager", manager)]
         )
+
+    def merge(self, resource: Resource, namespace: str | None, name: str, uid: str, change: Body, manager: str) -> Body:
+        """Change some fields of exactly the object with this uid; None removes a field. Another object of the name is a
+        `Conflict`, none at all is `Missing`."""
+        meta = {**change.get("metadata", {}), "uid": uid}
+        body, query = {**change, "metadata": meta}, [("fieldManager", manager)]
+        return self._write("PATCH", resource.path(namespace, name), body=body, query=query, content_type=MERGE_PATCH)
 
     def delete(self, resource: Resource, namespace: str | None, name: str, uid: str) -> None:
         """Delete exactly the object with this uid; one that is gone already is a success."""
@@ -205,10 +204,6 @@ class Api:
         return parsed
 
 
-def _page(labels: str | None) -> list[tuple[str, str]]:
-    return [("limit", str(LIST_CHUNK)), *([("labelSelector", labels)] if labels else [])]
-
-
 def _target(path: str, query: Sequence[tuple[str, str]]) -> str:
     return path + "?" + "&".join(f"{name}={_quoted(value)}" for name, value in query) if query else path
 
@@ -237,5 +232,4 @@ def connect(
 
     Raises `NoServer` where neither says how.
     """
-    server: Server | None = of_this_pod() if kubeconfig is None else None
-    return Api(Wire(server or of_kubeconfig(kubeconfig), TIMEOUT_SECONDS), may_write, told)
+    return Api(Wire(find(kubeconfig), TIMEOUT_SECONDS), may_write, told)

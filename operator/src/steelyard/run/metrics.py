@@ -2,6 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from steelyard.decide.attained import Attained
+from steelyard.decide.scale.decision import Decision
 from steelyard.observe.wire import Answer
 
 REGISTRY = CollectorRegistry()
@@ -39,7 +41,7 @@ API_REQUESTS = Counter(
 )
 API_BYTES = Counter(
     "steelyard_api_bytes_total",
-    "Bytes of those requests (out) and answers (in) above TLS.",
+    "Bytes of the bodies of those requests (out) and answers (in).",
     ["direction"],
     registry=REGISTRY,
 )
@@ -48,6 +50,41 @@ OLDEST_WAIT_SECONDS = Gauge(
     "steelyard_queue_oldest_wait_seconds", "How long the longest-overdue service has waited.", registry=REGISTRY
 )
 QUEUE_LENGTH = Gauge("steelyard_queue_length", "Services known to the work queue.", registry=REGISTRY)
+
+TICK_SECONDS = Histogram(
+    "steelyard_tick_seconds",
+    "Time of one tick of the autoscaler, over all services.",
+    buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 5, 10, 30),
+    registry=REGISTRY,
+)
+QUERIES = Counter(
+    "steelyard_prometheus_queries_total", "Queries to Prometheus by their end.", ["result"], registry=REGISTRY
+)
+DECISIONS = Counter(
+    "steelyard_decision_total",
+    "Decisions by what they did (scaled, relabelled, recommended, none) and what limited them.",
+    ["action", "limited_by"],
+    registry=REGISTRY,
+)
+NEED = Gauge(
+    "steelyard_need_replicas",
+    "Replicas that the load needs, by term.",
+    ["namespace", "service", "term"],
+    registry=REGISTRY,
+)
+ATTAINMENT = Gauge(
+    "steelyard_attainment_ratio",
+    "Share of requests that met an objective over the service's window: ttft, tpot, all.",
+    ["namespace", "service", "objective"],
+    registry=REGISTRY,
+)
+METRICS_AGE_SECONDS = Gauge(
+    "steelyard_metrics_age_seconds",
+    "Age of the newest sample of a service.",
+    ["namespace", "service"],
+    registry=REGISTRY,
+)
+ROLE_CHANGES = Counter("steelyard_role_changes_total", "Replicas that were given another role.", registry=REGISTRY)
 
 STATES = ("desired", "ready", "starting", "draining")
 ROLES = ("prefill", "decode", "aggregated")
@@ -73,4 +110,35 @@ def show_replicas(namespace: str, service: str, status: dict[str, object]) -> No
 
 def forget_service(namespace: str, service: str) -> None:
     """Drop the series of a service that is gone."""
-    REPLICAS.remove_by_labels({"namespace": namespace, "service": service})
+    for gauge in (REPLICAS, NEED, ATTAINMENT, METRICS_AGE_SECONDS):
+        gauge.remove_by_labels({"namespace": namespace, "service": service})
+
+
+def show_attainment(namespace: str, service: str, found: Attained | None) -> None:
+    """Set the shares that met the objectives; what is not known has no series."""
+    shares = {"ttft": found.ttft.met, "tpot": found.tpot.met, "all": found.met} if found else {}
+    for objective in ("ttft", "tpot", "all"):
+        share = shares.get(objective)
+        if share is None:
+            ATTAINMENT.remove(namespace, service, objective)
+        else:
+            ATTAINMENT.labels(namespace, service, objective).set(share)
+
+
+def show_age(namespace: str, service: str, age: float | None) -> None:
+    """Set the age of a service's newest sample; where there is none there is no series."""
+    if age is None:
+        METRICS_AGE_SECONDS.remove(namespace, service)
+    else:
+        METRICS_AGE_SECONDS.labels(namespace, service).set(age)
+
+
+def count_decision(
+    namespace: str, service: str, decision: Decision, scaled: tuple[str, ...], relabelled: tuple[str, ...]
+) -> None:
+    """Count one decision by what was carried out of it, and show its terms."""
+    action = "scaled" if scaled else "relabelled" if relabelled else "none" if decision.act else "recommended"
+    DECISIONS.labels(action, decision.limited_by.value).inc()
+    ROLE_CHANGES.inc(len(relabelled))
+    for term in decision.terms:
+        NEED.labels(namespace, service, term.name).set(term.replicas)
