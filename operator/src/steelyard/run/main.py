@@ -17,7 +17,7 @@ import kopf
 from steelyard.apply.lease import STEP_SECONDS, Elector
 from steelyard.observe.client import Api, ApiError, Missing, connect
 from steelyard.observe.resources import INFERENCE_SERVICE
-from steelyard.observe.server import NoServer
+from steelyard.observe.wire import NoServer
 from steelyard.run import logs, metrics, probes, watching
 from steelyard.run.health import Health
 from steelyard.run.reconcile import Reconciler
