@@ -17,7 +17,7 @@ from steelyard.decide.scale.decision import Sums
 ENOUGH_SAMPLES = 20
 FORGET_SECONDS = 600.0
 TERMS = 3
-PRIOR_WEIGHT = 0.02  # of each anchor, in samples of the same relative error
+PRIOR_WEIGHT = 0.002  # of each anchor, in samples of the same relative error
 ANCHORS = (0.05, 0.3, 1.0)  # shares of the largest batch (of tokens, of KV)
 _SCALE = 1000.0  # tokens and sequences are fitted in thousands, for conditioning
 
