@@ -18,6 +18,10 @@
 - apiGroups: [""]
   resources: ["pods"]
   verbs: [get, list, watch]
+# change a replica's role by its label; mark the one that a scale-down takes
+- apiGroups: [""]
+  resources: ["pods"]
+  verbs: [patch]
 # the gateway's identity
 - apiGroups: [""]
   resources: ["serviceaccounts"]

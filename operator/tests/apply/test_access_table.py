@@ -10,6 +10,7 @@ from operator_bodies import SITE, merged, service_body, simulated
 from steelyard.api.labels import GROUP
 from steelyard.apply.access import ACCESS
 from steelyard.apply.lease import Elector
+from steelyard.apply.roles import relabel
 from steelyard.catalog.accelerators import ACCELERATORS
 from steelyard.observe.client import Body
 from steelyard.observe.resources import ACCELERATOR, CHILD_KINDS, INFERENCE_SERVICE, POD, Resource
@@ -55,6 +56,10 @@ class Recorder(MemoryApi):
         self.need(resource, "update")
         return super().replace(resource, body, manager)
 
+    def merge(self, resource: Resource, namespace: str | None, name: str, uid: str, change: Body, manager: str) -> Body:
+        self.need(resource, "patch")
+        return super().merge(resource, namespace, name, uid, change, manager)
+
     def delete(self, resource: Resource, namespace: str | None, name: str, uid: str) -> None:
         self.need(resource, "delete")
         super().delete(resource, namespace, name, uid)
@@ -74,6 +79,9 @@ def used() -> set[Right]:
     for child in [body for (kind, _, _), body in api.objects.items() if kind in {r.kind for r in CHILD_KINDS}]:
         api.put(merged(child, {"metadata": {"name": "left-over", "uid": f"uid-{child['kind']}"}}))
     operator("team-a", "chat", 0, now)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "team-a"}, "spec": {}}
+    api.put(pod)
+    assert relabel(api, "team-a", "p", api.body("Pod", "p")["metadata"]["uid"], "decode")
     elector = Elector(api, "system", "operator", "a")
     elector.step(0)
     elector.step(1)

@@ -158,6 +158,19 @@ class MemoryApi(Api):
         self.after("replace", place)
         return copy.deepcopy(self.objects[key])
 
+    def merge(self, resource: Resource, namespace: str | None, name: str, uid: str, change: Body, manager: str) -> Body:
+        place = f"{resource.kind}/{name}"
+        self.before("merge", place)
+        key = self._key(resource, namespace, name)
+        if key not in self.objects:
+            raise Missing(404, f"{place} not found")
+        if self.objects[key]["metadata"]["uid"] != uid:
+            raise Conflict(409, f"{place}: the uid in the precondition does not match")
+        self.writes.append(f"merge {place}")
+        self._update(key, merged(self.objects[key], change), Manager(manager, "Update"))
+        self.after("merge", place)
+        return copy.deepcopy(self.objects[key])
+
     def delete(self, resource: Resource, namespace: str | None, name: str, uid: str) -> None:
         place = f"{resource.kind}/{name}"
         self.before("delete", place)

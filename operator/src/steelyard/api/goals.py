@@ -29,8 +29,7 @@ class Budget(Record):
     """Accelerators of all roles together; a spec whose minima pass it is refused. Default: the roles' maxima are the
     only limit."""
     cost_per_hour: Annotated[float, Field(gt=0, le=10_000_000)] | None = None
-    """Cost of all accelerators per hour, in the currency of the catalogue's prices. Stored, not acted on yet. Default:
-    no limit."""
+    """Cost of all accelerators per hour, in the currency of the catalogue's prices. Default: no limit."""
 
 
 RatioText = Annotated[str, Field(max_length=9, pattern=r"^[1-9][0-9]{0,3}:[1-9][0-9]{0,3}$")]
@@ -55,13 +54,14 @@ class Autoscaling(Record):
     """How far the operator may change the number and the roles of replicas."""
 
     mode: Literal["Auto", "Recommend", "Off"] = "Auto"
-    """Who sets the number of replicas. Auto: the operator; so far it keeps each role between min and max, and takes no
-    decisions from objectives. Recommend and Off: after creation the operator writes nothing, so `kubectl scale` or
-    another autoscaler rules. Default Auto."""
+    """Who sets the number of replicas. Auto: the operator, by the load and the objectives, within every bound; without a
+    Prometheus it only keeps each role between min and max. Recommend: it decides and says so in status, and writes
+    nothing. Off: it decides nothing. In both, `kubectl scale` or another autoscaler rules after creation. Default
+    Auto."""
     budget: Budget = Budget()
     """The most the service may use."""
     ratio: RatioBounds = RatioBounds()
-    """Bounds of prefill:decode, in accelerators. Stored, not acted on yet."""
+    """Bounds of prefill:decode, in accelerators."""
     role_change: Literal["Allowed", "Never"] = "Allowed"
-    """Whether a running replica may change between prefill and decode where both pools run equal engines. Stored, not
-    acted on yet. Default Allowed."""
+    """Whether a running replica may change between prefill and decode where both pools run equal engines. Default
+    Allowed."""

@@ -31,4 +31,4 @@ GATEWAY_METRICS_PORT = 9090  # metrics, readiness and demand of a gateway
 SIMULATED_RESOURCE = "steelyard.dev/simulated-accelerator"
 
 FIELD_MANAGER = "steelyard"  # children; never `replicas`
-SCALER_MANAGER = "steelyard-scaler"  # `/scale` of the Deployments
+SCALER_MANAGER = "steelyard-scaler"  # `/scale` of the Deployments, and the autoscaler's part of a service's status

@@ -14,7 +14,9 @@ class ConditionType(StrEnum):
     PROGRESSING = "Progressing"  # the cluster is moving towards the spec
     AVAILABLE = "Available"  # requests are answered now
     OBJECTIVES_MET = "ObjectivesMet"  # attainment over the window is at or above the objective
+    METRICS_FRESH = "MetricsFresh"  # what decisions need is measured, and new enough
     SCALING_ACTIVE = "ScalingActive"  # the operator writes the numbers of replicas
+    SCALING_LIMITED = "ScalingLimited"  # the load needs more than the decision may give
     PAUSED = "Paused"  # the pause annotation holds everything
 
 
@@ -51,7 +53,27 @@ class Reason(StrEnum):
     PREFILL_NOT_READY = "PrefillNotReady"
     DECODE_NOT_READY = "DecodeNotReady"
     AGGREGATED_NOT_READY = "AggregatedNotReady"
+    # MetricsFresh
+    FRESH = "Fresh"
+    DEGRADED_INTERVAL = "DegradedInterval"  # scraped less often than bursts need
+    PARTLY_UNKNOWN = "PartlyUnknown"  # of some replicas: nothing is taken away meanwhile
+    NO_READY_REPLICAS = "NoReadyReplicas"
+    PROMETHEUS_UNREACHABLE = "PrometheusUnreachable"
+    NO_MATCHING_SERIES = "NoMatchingSeries"  # replicas are ready and Prometheus knows none of them
+    SCRAPES_FAILING = "ScrapesFailing"
+    SAMPLES_STALE = "SamplesStale"
+    ENGINE_METRIC_MISSING = "EngineMetricMissing"
+    # ScalingLimited
+    NOT_LIMITED = "NotLimited"
+    BUDGET_REACHED = "BudgetReached"
+    RATIO_BOUND = "RatioBound"
+    MAXIMUM_REACHED = "MaximumReached"
+    COST_UNKNOWN = "CostUnknown"
+    START_FAILING = "StartFailing"
+    METRICS_NOT_FRESH = "MetricsNotFresh"
     # ObjectivesMet, ScalingActive
+    ATTAINED = "Attained"
+    MISSED = "Missed"
     NOT_MEASURED = "NotMeasured"
     NO_OBJECTIVES = "NoObjectives"
     MODE_AUTO = "ModeAuto"
@@ -73,6 +95,14 @@ class EventReason(StrEnum):
     CHILDREN_CHANGED = "ChildrenChanged"
     DRIFT_REPAIRED = "DriftRepaired"
     SCALED = "Scaled"
+    SCALE_DECIDED = "ScaleDecided"
+    SCALE_RECOMMENDED = "ScaleRecommended"
+    REPLICA_WITHDRAWN = "ReplicaWithdrawn"
+    SCALING_LIMITED = "ScalingLimited"
+    METRICS_LOST = "MetricsLost"
+    METRICS_BACK = "MetricsBack"
+    OBJECTIVES_MISSED = "ObjectivesMissed"
+    OBJECTIVES_MET = "ObjectivesMet"
     AVAILABLE = "Available"
     UNAVAILABLE = "Unavailable"
     PAUSED = "Paused"

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from steelyard.api.learnt import Learnt
 from steelyard.api.record import Record
 
 Text = Annotated[str, Field(max_length=1024)]
@@ -86,9 +87,21 @@ class Decision(Record):
     action: Text
     """What was done, such as "prefill 2→3, decode 6→5 (role change)"."""
     because: Annotated[tuple[Text, ...], Field(max_length=16, json_schema_extra=_ATOMIC)] = ()
-    """The terms that led to it, one sentence each."""
-    limited_by: Literal["Budget", "Ratio", "Min", "Max", "Cooldown", "MetricsStale", "None"] = "None"
+    """The terms that led to it, one sentence each, the one that ruled first."""
+    limited_by: Literal[
+        "Budget", "Ratio", "Min", "Max", "MetricsStale", "UnknownCost", "Unschedulable", "StartFailing", "None"
+    ] = "None"
     """What kept it from more."""
+    applied: bool = True
+    """Whether it was carried out; false in mode Recommend."""
+    prefill: Annotated[int, Field(ge=0)] | None = None
+    """Replicas that it wants to read prompts."""
+    decode: Annotated[int, Field(ge=0)] | None = None
+    """Replicas that it wants to write answers."""
+    aggregated: Annotated[int, Field(ge=0)] | None = None
+    """Replicas that it wants to do both."""
+    learnt: Learnt | None = None
+    """What has been measured about the service. Absent in the history."""
 
 
 class Status(Record):
@@ -111,13 +124,13 @@ class Status(Record):
     aggregated: RoleStatus | None = None
     """Replicas that do both."""
     objectives: ObjectivesStatus | None = None
-    """How well the objectives were met. Not written yet."""
+    """How well the objectives were met."""
     memory: Memory | None = None
     """Memory of one engine replica. Not written yet."""
     decision: Decision | None = None
-    """The latest decision. Not written yet."""
+    """The latest decision of the autoscaler. Absent in mode Off, and where the operator has no Prometheus."""
     history: Annotated[tuple[Decision, ...], Field(max_length=10, json_schema_extra=_ATOMIC)] = ()
-    """Earlier decisions, latest first. Not written yet."""
+    """Decisions that changed something, latest first."""
     conditions: Annotated[
         tuple[Condition, ...],
         Field(
@@ -125,4 +138,5 @@ class Status(Record):
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = ()
-    """Standing statements: Accepted, ModelReady, Progressing, Available, ObjectivesMet, ScalingActive, Paused."""
+    """Standing statements: Accepted, ModelReady, Progressing, Available, MetricsFresh, ObjectivesMet, ScalingActive,
+    ScalingLimited, Paused."""

@@ -34,6 +34,7 @@ ACCESS: tuple[Access, ...] = (
     ),
     Access(GROUP, "accelerators", LOOK, "the hardware that services name", scope="cluster"),
     Access("", "pods", LOOK, "count replicas by role, see why one does not start; get, since gateways are given it"),
+    Access("", "pods", ("patch",), "change a replica's role by its label; mark the one that a scale-down takes"),
     Access("", "serviceaccounts", CHILD, "the gateway's identity"),
     Access("rbac.authorization.k8s.io", "roles", CHILD, "the gateway's right to see pods of its namespace"),
     Access("rbac.authorization.k8s.io", "rolebindings", CHILD, "gives that right to the gateway's account"),

@@ -44,13 +44,16 @@ class Failure:
 
 
 def verdicts(snapshot: Snapshot, plan: Plan, failure: Failure | None) -> tuple[Verdict, ...]:
-    """Compute every condition, in the order in which a reader asks: is it right, is it moving, does it serve."""
+    """Compute every condition, in the order in which a reader asks: is it right, is it moving, does it serve.
+
+    Whether the objectives are met is left to the autoscaler where there is one: it alone measures.
+    """
     return (
         accepted(plan, failure),
         model_ready(snapshot, plan),
         progressing(snapshot, plan, failure),
         available(snapshot, plan),
-        objectives_met(plan),
+        *(() if plan.autoscaled else (objectives_met(plan),)),
         scaling_active(plan),
         paused(plan),
     )
@@ -199,8 +202,9 @@ def scaling_active(plan: Plan) -> Verdict:
     if plan.paused:
         return Verdict(kind, "False", Reason.PAUSE_ANNOTATION, "paused by annotation")
     mode = plan.service.spec.autoscaling.mode
-    said = "kept within min and max" if mode == "Auto" else "left to `kubectl scale` or another autoscaler"
-    return Verdict(kind, "True" if mode == "Auto" else "False", MODES[mode], f"replicas are {said}")
+    ours = "follow the load and the objectives" if plan.autoscaled else "are kept within min and max"
+    said = ours if mode == "Auto" else "are left to `kubectl scale` or another autoscaler"
+    return Verdict(kind, "True" if mode == "Auto" else "False", MODES[mode], f"replicas {said}")
 
 
 def paused(plan: Plan) -> Verdict:

@@ -30,9 +30,10 @@ class Plan:
     render: bool  # children are to be rendered from the spec, under `spec_hash`
     spec_hash: str
     scales: tuple[replicas.Scale, ...]
+    autoscaled: bool = False  # numbers follow the load, and the autoscaler reports on them
 
 
-def plan(snapshot: Snapshot) -> Plan:
+def plan(snapshot: Snapshot, autoscaled: bool = False) -> Plan:
     """Decide by the rules above."""
     annotations = snapshot.service["metadata"].get("annotations") or {}
     paused = annotations.get(PAUSED) == "true"
@@ -40,7 +41,16 @@ def plan(snapshot: Snapshot) -> Plan:
     if service is not None:
         refusals = accept.refusals(service, snapshot.accelerators)
     if service is None or refusals:
-        return Plan(service, paused, refusals, keep=snapshot.current, render=False, spec_hash="", scales=())
+        return Plan(
+            service,
+            paused,
+            refusals,
+            keep=snapshot.current,
+            render=False,
+            spec_hash="",
+            scales=(),
+            autoscaled=autoscaled,
+        )
     wanted = fingerprint.spec_hash(service, annotations.get(RENDER, ""))
     current = snapshot.current
     up_to_date = current is not None and current.spec_hash == wanted
@@ -51,7 +61,8 @@ def plan(snapshot: Snapshot) -> Plan:
         keep=current if up_to_date or paused else None,
         render=not up_to_date and not paused,
         spec_hash=wanted,
-        scales=() if paused else replicas.scales(service, {d.pool: d for d in snapshot.deployments}),
+        scales=() if paused else replicas.scales(service, {d.pool: d for d in snapshot.deployments}, autoscaled),
+        autoscaled=autoscaled,
     )
 
 

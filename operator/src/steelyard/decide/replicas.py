@@ -6,7 +6,8 @@ Law, first row that holds; `None` means that nothing is written:
 |---|---|---|
 | yes | any | `initial` (default `min`), also where it runs already: the write makes us its owner |
 | no | Off, Recommend | nothing: `kubectl scale` or anybody's autoscaler rules |
-| no | Auto | what runs, brought into min..max, if that differs |
+| no | Auto, without an autoscaler | what runs, brought into min..max, if that differs |
+| no | Auto, with one | nothing: the autoscaler writes it, within the bounds too (`decide/scale`) |
 
 The gateway's number is `routing.replicas` in every mode. "Never written" is read from the Deployment's own record of
 field owners, so that an operator killed between creation and scaling goes on where it stopped.
@@ -35,23 +36,26 @@ class Scale:
     before: int
 
 
-def wanted(bounds: Replicas, mode: Mode, runs: int, written: bool) -> int | None:
+def wanted(bounds: Replicas, mode: Mode, runs: int, written: bool, autoscaled: bool = False) -> int | None:
     """Decide one pool's number by the table above."""
     if not written:
         return bounds.start
-    if mode != "Auto":
+    if mode != "Auto" or autoscaled:
         return None
     clamped = bounds.clamp(runs)
     return clamped if clamped != runs else None
 
 
-def scales(service: InferenceService, deployments: Mapping[str, Deployment]) -> tuple[Scale, ...]:
+def scales(
+    service: InferenceService, deployments: Mapping[str, Deployment], autoscaled: bool = False
+) -> tuple[Scale, ...]:
     """Decide every Deployment's number; one that does not exist yet is about to be created with one replica."""
     found = []
     for role, spec in service.spec.roles.items():
         seen = deployments.get(role)
         runs = seen.replicas if seen else CREATED_WITH
-        number = wanted(spec.replicas, service.spec.autoscaling.mode, runs, seen.replicas_written if seen else False)
+        written = seen.replicas_written if seen else False
+        number = wanted(spec.replicas, service.spec.autoscaling.mode, runs, written, autoscaled)
         if number is not None:
             found.append(Scale(role, number, runs))
     gateway = deployments.get(GATEWAY_POOL)

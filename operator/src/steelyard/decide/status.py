@@ -4,7 +4,7 @@
 same world gives the same status and nothing is written.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -34,7 +34,7 @@ def status(snapshot: Snapshot, plan: Plan, failure: Failure | None, now: datetim
     meta = snapshot.service["metadata"]
     before = previous_conditions(snapshot.service)
     conditions = tuple(
-        _condition(verdict, before.get(verdict.type), int(meta.get("generation") or 0), now)
+        condition(verdict, before.get(verdict.type), int(meta.get("generation") or 0), now)
         for verdict in verdicts(snapshot, plan, failure)
     )
     roles = {role: role_status(snapshot, plan, role) for role in served_roles(snapshot, plan)}
@@ -53,12 +53,16 @@ def status(snapshot: Snapshot, plan: Plan, failure: Failure | None, now: datetim
 
 
 def role_status(snapshot: Snapshot, plan: Plan, role: str) -> RoleStatus:
-    """Count a role's replicas by what the pods do now; wanted is what its pool's Deployment will ask for."""
+    """Count a role's replicas by what the pods do now; wanted is what its pool's Deployment will ask for, and the pods
+    that came to the role from other pools, less those that left it."""
     pods = [pod for pod in snapshot.pods if pod.role == role]
     pool = snapshot.deployment_of(role)
     scaled = next((scale.replicas for scale in plan.scales if scale.pool == role), None)
+    wanted = scaled if scaled is not None else (pool.replicas if pool else CREATED_WITH)
+    staying = [pod for pod in snapshot.pods if pod.pool and pod.role and not pod.terminating]
+    moved = sum((pod.role == role) - (pod.pool == role) for pod in staying)
     return RoleStatus(
-        desired=scaled if scaled is not None else (pool.replicas if pool else CREATED_WITH),
+        desired=max(0, wanted + moved),
         ready=sum(pod.ready and not pod.terminating for pod in pods),
         starting=sum(not pod.ready and not pod.terminating for pod in pods),
         draining=sum(pod.terminating for pod in pods),
@@ -93,6 +97,29 @@ def transitions(before: Mapping[str, Condition], after: Mapping[str, Any]) -> tu
     return tuple(found)
 
 
+def scaling_transitions(before: Mapping[str, Condition], verdicts: Iterable[Verdict]) -> tuple[Note, ...]:
+    """Tell which changes of the autoscaler's conditions are worth an event: metrics lost and back, a limit reached,
+    objectives missed and met again."""
+    found = []
+    for verdict in verdicts:
+        old = before.get(verdict.type)
+        was = old.status if old else None
+        if verdict.type is ConditionType.METRICS_FRESH:
+            if verdict.status == "False" and (old is None or was != "False" or old.reason != verdict.reason):
+                found.append(Note(EventReason.METRICS_LOST, verdict.message, warning=True))
+            elif verdict.status == "True" and was == "False":
+                found.append(Note(EventReason.METRICS_BACK, verdict.message))
+        elif verdict.type is ConditionType.SCALING_LIMITED:
+            if verdict.status == "True" and (old is None or was != "True" or old.reason != verdict.reason):
+                found.append(Note(EventReason.SCALING_LIMITED, verdict.message, warning=True))
+        elif verdict.type is ConditionType.OBJECTIVES_MET:
+            if verdict.status == "False" and was != "False":
+                found.append(Note(EventReason.OBJECTIVES_MISSED, verdict.message, warning=True))
+            elif verdict.status == "True" and was == "False":
+                found.append(Note(EventReason.OBJECTIVES_MET, verdict.message))
+    return tuple(found)
+
+
 def previous_conditions(service: Body) -> dict[str, Condition]:
     """Read the conditions that the service holds; one that cannot be read counts as absent."""
     found = {}
@@ -105,7 +132,8 @@ def previous_conditions(service: Body) -> dict[str, Condition]:
     return found
 
 
-def _condition(verdict: Verdict, before: Condition | None, generation: int, now: datetime) -> Condition:
+def condition(verdict: Verdict, before: Condition | None, generation: int, now: datetime) -> Condition:
+    """Give a verdict its times; one whose status stays keeps the time when it began."""
     same = before is not None and before.status == verdict.status
     return Condition(
         type=str(verdict.type),

@@ -5,6 +5,7 @@ is repeated here; the next tick asks anew.
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ Vector = Mapping[tuple[str, ...], float]
 ANSWER_LIMIT = 256 * 1024 * 1024  # bytes; a fleet of 20,000 pods answers one query with about 4 MB
 CONNECTIONS = 4
 WORDS_LIMIT = 300
+ADDRESS = re.compile(r"<[^<>]* at 0x[0-9a-f]+>:? ?")  # of an object in memory: another one with every attempt
 
 
 class Unanswered(Exception):
@@ -127,5 +129,5 @@ def _rows(result: Any, labels: tuple[str, ...]) -> Vector:
 
 
 def _short(text: str) -> str:
-    line = " ".join(text.split())
+    line = ADDRESS.sub("", " ".join(text.split()))
     return line if len(line) <= WORDS_LIMIT else line[: WORDS_LIMIT - 1] + "…"

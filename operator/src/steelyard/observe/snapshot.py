@@ -26,6 +26,7 @@ class Observation:
     snapshot: Snapshot
     children: dict[tuple[str, str], Body]  # by kind and name
     revisions: tuple[Body, ...]  # ControllerRevisions, oldest first
+    pods: tuple[Body, ...] = ()  # of engines and gateways
 
 
 def observe(api: Api, namespace: str, name: str) -> Observation | None:
@@ -47,7 +48,7 @@ def observe(api: Api, namespace: str, name: str) -> Observation | None:
         pods=tuple(pod_of(body) for body in pods),
         revisions=tuple(_revision(body) for body in revisions),
     )
-    return Observation(snapshot, children, tuple(revisions))
+    return Observation(snapshot, children, tuple(revisions), tuple(pods))
 
 
 def accelerator_names(spec: Body) -> list[str]:

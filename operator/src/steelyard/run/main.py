@@ -15,10 +15,14 @@ from pathlib import Path
 import kopf
 
 from steelyard.apply.lease import STEP_SECONDS, Elector
-from steelyard.observe.client import Api, ApiError, Missing, connect
+from steelyard.observe.client import Api, ApiError, Missing, NotLeading, connect
+from steelyard.observe.demand import Gateways
+from steelyard.observe.prometheus import Prometheus
 from steelyard.observe.resources import INFERENCE_SERVICE
 from steelyard.observe.wire import NoServer
 from steelyard.run import logs, metrics, probes, watching
+from steelyard.run.autoscaler import Autoscaler
+from steelyard.run.fleet import Fleet
 from steelyard.run.health import Health
 from steelyard.run.reconcile import Reconciler
 from steelyard.run.settings import Settings, SettingsError, identity, load
@@ -58,7 +62,8 @@ async def operate(settings: Settings, port: int) -> None:
     server = probes.serve(health, port)
     elector = Elector(connect(told=metrics.count_call), own_namespace, settings.lease_name, me)
     api = connect(may_write=lambda: elector.leading(time.monotonic()), told=metrics.count_call)
-    reconcile = Reconciler(api, settings.site(own_namespace), me, settings.resync_seconds)
+    fleet = Fleet() if settings.prometheus is not None else None
+    reconcile = Reconciler(api, settings.site(own_namespace), me, settings.resync_seconds, fleet)
 
     worker = Worker(Work(reconcile, health), lambda: health.leading, settings.workers)
     await _wait_for_kinds(api, settings, health)
@@ -78,6 +83,11 @@ async def operate(settings: Settings, port: int) -> None:
         asyncio.create_task(_lead(elector, health, me), name="lease"),
         asyncio.create_task(watches, name="watches"),  # last: kopf ends, and ends what began after it, on SIGTERM
     ]
+    if settings.prometheus is not None and fleet is not None:
+        there = settings.prometheus
+        prometheus = Prometheus(there.url, there.bearer_token_file, there.ca_file, there.timeout_seconds)
+        autoscaler = Autoscaler(api, fleet, prometheus.ask, Gateways().ask, me, settings.tick_seconds)
+        tasks.insert(0, asyncio.create_task(_decide(autoscaler, health), name="autoscaler"))
     health.watching = True
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -102,6 +112,22 @@ async def _lead(elector: Elector, health: Health, me: str) -> None:
         health.leading = leading
         metrics.LEADING.set(leading)
         await asyncio.sleep(STEP_SECONDS)
+
+
+async def _decide(autoscaler: Autoscaler, health: Health) -> None:
+    """Let the autoscaler decide at every tick, while this replica leads; one tick at a time."""
+    while True:
+        began = time.monotonic()
+        if health.leading:
+            try:
+                await asyncio.to_thread(autoscaler.tick, time.time())
+            except NotLeading:
+                log.info("the tick ended early: this replica does not lead any more")
+            except Exception:
+                log.exception("the autoscaler's tick failed; the next one starts afresh")
+        else:
+            autoscaler.reset()
+        await asyncio.sleep(max(0.0, autoscaler.tick_seconds - (time.monotonic() - began)))
 
 
 async def _beat(health: Health, worker: Worker) -> None:

@@ -11,7 +11,7 @@ from datetime import datetime
 from steelyard.api import names
 from steelyard.api.reasons import EventReason, Reason
 from steelyard.apply.children import Changes, Owner, bring, claim, rehearse
-from steelyard.apply.report import tell, write_status
+from steelyard.apply.report import ALONE, RECONCILE, release, tell, write_status
 from steelyard.apply.revisions import keep_latest, store
 from steelyard.apply.scale import scale
 from steelyard.build import render
@@ -24,6 +24,7 @@ from steelyard.decide.site import Site
 from steelyard.observe.client import Api, Denied, Malformed, NotLeading, Unreachable
 from steelyard.observe.snapshot import Observation, observe
 from steelyard.run import metrics
+from steelyard.run.fleet import Fleet, view
 
 FAULTS_UNTIL_TOLD = 3  # an error of ours is shown in status once it happened this often in a row
 NAMESPACE_GOING_SECONDS = 10.0
@@ -49,20 +50,28 @@ class Done:
 
 @dataclass(frozen=True)
 class Reconciler:
-    """Everything a reconcile needs besides the key; `reporter` names this replica in events."""
+    """Everything a reconcile needs besides the key; `reporter` names this replica in events.
+
+    With a `fleet` an autoscaler runs, which gets to know of every look, and which writes the numbers of replicas.
+    """
 
     api: Api
     site: Site
     reporter: str
     resync_seconds: float
+    fleet: Fleet | None = None
 
     def __call__(self, namespace: str, name: str, faults: int, now: datetime) -> Result:
         """Reconcile one service; `faults` is how many runs before this one failed in a row."""
         seen = observe(self.api, namespace, name)
         if seen is None:
             metrics.forget_service(namespace, name)
+            if self.fleet is not None:
+                self.fleet.forget((namespace, name))
             return Result(None, outcome="gone")
-        plan = planning.plan(seen.snapshot)
+        plan = planning.plan(seen.snapshot, autoscaled=self.fleet is not None)
+        if self.fleet is not None:
+            self.fleet.put((namespace, name), view(seen, plan))
         done = Done()
         failure: Failure | None = None
         fault: Exception | None = None
@@ -129,7 +138,9 @@ class Reconciler:
         status = reporting.status(seen.snapshot, plan, failure, now)
         told = []
         if not silent:
-            if write_status(self.api, service, status):
+            if self.fleet is None:
+                release(self.api, service)
+            if write_status(self.api, service, status, ALONE if self.fleet is None else RECONCILE):
                 metrics.STATUS_WRITES.inc()
                 told = list(reporting.transitions(before, status))
             metrics.show_replicas(meta["namespace"], meta["name"], status)

@@ -1,0 +1,202 @@
+"""The autoscaler's tick, for all services at once: observe → decide → apply → report.
+
+Queries first, a constant number of them; then each service by itself: what goes wrong with one is told and leaves the
+others alone. Nothing here decides: the law is `decide/scale`, what is told is `decide/scaling`. Runs in one thread, on the
+leader only; what it keeps in mind may be lost at any time, since it resumes from what runs and from status.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from steelyard.apply.carry_out import carry_out
+from steelyard.apply.report import AUTOSCALER, tell, write_status
+from steelyard.decide import attained as goals
+from steelyard.decide import scaling
+from steelyard.decide.conditions import Verdict
+from steelyard.decide.freshness import Scraped, metrics_fresh
+from steelyard.decide.scale import law, stored
+from steelyard.decide.scale.decision import Decision, Memory
+from steelyard.decide.scale.signals import Phase, Signals
+from steelyard.decide.scale.spec import scaled
+from steelyard.decide.status import Note, condition, previous_conditions, scaling_transitions
+from steelyard.observe import attainment, demand, readings
+from steelyard.observe.client import Api, ApiError, NotLeading
+from steelyard.observe.prometheus import Query, Unanswered, Vector
+from steelyard.observe.readings import Readings, span_of
+from steelyard.observe.signals import Kept, fresh_seconds, signals
+from steelyard.run import metrics
+from steelyard.run.fleet import Fleet, Key, View
+
+log = logging.getLogger(__name__)
+
+PARALLEL = 4  # queries, and gateways asked, at the same time
+FIGURES_SECONDS = 60.0
+
+
+@dataclass
+class _Known:
+    """What is kept of one service from tick to tick."""
+
+    memory: Memory
+    kept: Kept = field(default_factory=Kept)
+    unmatched: int = 0
+    attained: goals.Attained | None = None
+    written: dict[str, Any] | None = None  # the autoscaler's part of the status, as it wrote it last
+
+
+@dataclass
+class Autoscaler:
+    """Decides for every service of `fleet`; `ask` puts a query to Prometheus, `windows` asks one gateway by its address."""
+
+    api: Api
+    fleet: Fleet
+    ask: Callable[[Query], Vector]
+    windows: Callable[[str], demand.Windows | None]
+    reporter: str
+    tick_seconds: float
+    _known: dict[Key, _Known] = field(default_factory=dict)
+    _figures_at: float = float("-inf")
+    _pool: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(PARALLEL, thread_name_prefix="observe")
+    )
+
+    def reset(self) -> None:
+        """Forget what was kept in mind: another replica leads, and goes on from what runs.
+
+        Views stay: what the other one changes is asked for again by the watches' events.
+        """
+        self._known.clear()
+        self._figures_at = float("-inf")
+
+    def tick(self, now: float) -> None:
+        """Decide once for every service at `now` (unix seconds)."""
+        started = time.monotonic()
+        views = self.fleet.views()
+        self._known = {key: self._known.get(key) or _remembered(seen) for key, seen in views.items()}
+        if views:
+            found = readings.read(self._asked, self._spans(), self._pool)
+            addresses = {key: tuple(g.address for g in seen.pods.gateways) for key, seen in views.items()}
+            arrivals = demand.ask_all(self.windows, addresses, now, self._pool)
+            if now - self._figures_at >= FIGURES_SECONDS and found.reached:
+                self._figures_at = now
+                self._measure(views)
+            for key, seen in views.items():
+                self._guarded(key, seen, found, arrivals[key], now)
+        metrics.TICK_SECONDS.observe(time.monotonic() - started)
+
+    def _asked(self, query: Query) -> Vector:
+        try:
+            answer = self.ask(query)
+        except Unanswered:
+            metrics.QUERIES.labels("failed").inc()
+            raise
+        metrics.QUERIES.labels("answered").inc()
+        return answer
+
+    def _spans(self) -> set[int]:
+        return {span_of(known.kept.interval) for known in self._known.values()}
+
+    def _measure(self, views: dict[Key, View]) -> None:
+        """Count attainment anew for all services."""
+        wanted = {key: seen.service.spec.objectives for key, seen in views.items() if seen.service is not None}
+        windows = {key: attainment.window_of(asked.window.seconds) for key, asked in wanted.items()}
+        figures = attainment.read(self._asked, set(windows.values()), self._pool)
+        for key, window in windows.items():
+            seen = views[key]
+            if window in figures and seen.service is not None:
+                promised = scaled(seen.service, seen.accelerators).objectives
+                found = attainment.attained(seen.pods, figures[window], promised)
+                self._known[key].attained = found
+                metrics.show_attainment(*key, found)
+
+    def _guarded(self, key: Key, seen: View, found: Readings, arrivals: tuple[float, ...] | None, now: float) -> None:
+        try:
+            self._serve(key, seen, found, arrivals, now)
+        except NotLeading:
+            raise  # the whole tick ends
+        except ApiError as failure:
+            log.warning("autoscaler: %s; decided anew at the next tick", failure, extra={"service": "/".join(key)})
+        except Exception:
+            log.exception("autoscaler failed for one service", extra={"service": "/".join(key)})
+
+    def _serve(self, key: Key, seen: View, found: Readings, arrivals: tuple[float, ...] | None, now: float) -> None:
+        known = self._known[key]
+        signal, known.kept = signals(seen.pods, found, arrivals, known.kept, now, self.tick_seconds)
+        verdicts = [self._fresh(key, signal, found, known)]
+        decision = None
+        if seen.service is None:
+            return
+        spec = scaled(seen.service, seen.accelerators)
+        if spec.limits.mode != "Off" and set(seen.pods.asked) >= set(spec.limits.roles):
+            decision = law.decide(spec, signal, known.memory)
+            known.memory = decision.memory
+            verdicts.append(scaling.limited(decision))
+        verdicts.append(goals.objectives_met(seen.service, known.attained))
+        if decision is not None:
+            done = carry_out(self.api, *key, seen.pods.engines, seen.pods.asked, decision)
+            metrics.count_decision(*key, decision, done.scaled, done.relabelled)
+        self._report(key, seen, signal, decision, verdicts, known, now)
+
+    def _fresh(self, key: Key, signal: Signals, found: Readings, known: _Known) -> Verdict:
+        ready = [replica for replica in signal.replicas if replica.phase is Phase.READY]
+        targets = found.value("targets", *key)
+        known.unmatched = known.unmatched + 1 if ready and found.reached and not targets else 0
+        sampled = [r for r in ready if found.value("age", *key, r.name) is not None]
+        metrics.show_age(*key, signal.sample_age)
+        return metrics_fresh(
+            Scraped(
+                fault=None if found.reached else "; ".join(found.faults.values()),
+                targets=int(targets) if targets else None,
+                ready=len(ready),
+                sampled=len(sampled),
+                gauged=sum(r.running is not None for r in sampled),
+                age=signal.sample_age,
+                interval=signal.scrape_interval,
+                limit=fresh_seconds(signal.scrape_interval),
+                unmatched=known.unmatched,
+            )
+        )
+
+    def _report(
+        self,
+        key: Key,
+        seen: View,
+        signal: Signals,
+        decision: Decision | None,
+        verdicts: list[Verdict],
+        known: _Known,
+        now: float,
+    ) -> None:
+        """Write the autoscaler's part of the status, if it says something new, and the events."""
+        moment = datetime.fromtimestamp(now, UTC)
+        before = known.written if known.written is not None else AUTOSCALER.part(seen.body["status"])
+        conditions = previous_conditions({"status": before})
+        generation = int(seen.body["metadata"].get("generation") or 0)
+        status: dict[str, Any] = {}
+        notes: tuple[Note, ...] = ()
+        if decision is not None:
+            told = scaling.told(decision, signal, before, moment)
+            status |= told.fields
+            notes = told.notes
+        if figures := goals.objectives(known.attained):
+            status["objectives"] = figures
+        status["conditions"] = [
+            condition(verdict, conditions.get(verdict.type), generation, moment).manifest() for verdict in verdicts
+        ]
+        body = {**seen.body, "status": before}
+        if write_status(self.api, body, status, AUTOSCALER):
+            metrics.STATUS_WRITES.inc()
+        known.written = status
+        for note in (*notes, *scaling_transitions(conditions, verdicts)):
+            tell(self.api, seen.body, note.reason, note.message, self.reporter, note.warning, moment)
+
+
+def _remembered(seen: View) -> _Known:
+    """Begin with what status kept of an earlier operator's measuring."""
+    learnt = (seen.body["status"].get("decision") or {}).get("learnt") or {}
+    return _Known(Memory(learnt=stored.read(learnt)))

@@ -1,0 +1,73 @@
+"""What every reconcile has seen last of its service, for the autoscaler, which decides for all of them at every tick.
+
+A reconcile follows every change of a pod within a second and heals what was missed, so a tick reads nothing of the API
+server: asking for all pods of a large fleet every few seconds would cost more than everything else.
+"""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from steelyard.api.accelerator import Accelerator
+from steelyard.api.service import InferenceService
+from steelyard.decide.plan import Plan
+from steelyard.observe.client import Body
+from steelyard.observe.replicas import engine_of, gateway_of
+from steelyard.observe.signals import Pods
+from steelyard.observe.snapshot import Observation
+
+Key = tuple[str, str]  # namespace, name
+
+
+@dataclass(frozen=True)
+class View:
+    """One service as a reconcile saw it; `service` is None where nothing may be decided: refused, or paused."""
+
+    body: Body
+    service: InferenceService | None
+    accelerators: Mapping[str, Accelerator | None]
+    pods: Pods
+
+
+def view(seen: Observation, plan: Plan) -> View:
+    """Keep what the autoscaler needs of a look; the objects themselves are let go."""
+    snapshot = seen.snapshot
+    meta = snapshot.service["metadata"]
+    engines = tuple(engine for body in seen.pods if (engine := engine_of(body)) is not None)
+    gateways = tuple(gateway for body in seen.pods if (gateway := gateway_of(body)) is not None)
+    asked = {d.pool: d.replicas for d in snapshot.deployments if d.pool and d.replicas_written}
+    free = plan.service is not None and not plan.paused and not plan.refusals
+    return View(
+        body={
+            "apiVersion": snapshot.service["apiVersion"],
+            "kind": snapshot.service["kind"],
+            "metadata": {key: meta.get(key) for key in ("name", "namespace", "uid", "resourceVersion", "generation")},
+            "status": snapshot.service.get("status") or {},
+        },
+        service=plan.service if free else None,
+        accelerators=snapshot.accelerators,
+        pods=Pods(meta["namespace"], meta["name"], engines, gateways, asked),
+    )
+
+
+class Fleet:
+    """The latest view of every service; written by reconciles, read by the autoscaler, in different threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._views: dict[Key, View] = {}
+
+    def put(self, key: Key, seen: View) -> None:
+        """Keep the newest view of a service."""
+        with self._lock:
+            self._views[key] = seen
+
+    def forget(self, key: Key) -> None:
+        """Drop a service that is gone."""
+        with self._lock:
+            self._views.pop(key, None)
+
+    def views(self) -> dict[Key, View]:
+        """All views as they are now."""
+        with self._lock:
+            return dict(self._views)
