@@ -44,7 +44,7 @@ def test_mooncake_keeps_its_blocks(tmp_path):
 
 
 def test_plain_and_spans(tmp_path):
-    path = written(tmp_path, "p.csv", "at,prompt,answer,cached\n0,10,2,5\n1.5,20,3,\n9,30,4,1\n")
+    path = written(tmp_path, "p.csv", "at,prompt_tokens,output_tokens,cached_tokens\n0,10,2,5\n1.5,20,3,\n9,30,4,1\n")
     assert list(trace.read(path, start=1, end=9, speed=0.5)) == [Arrival(1.0, 20, 3)]
 
 

@@ -6,6 +6,7 @@ import typer
 
 from steelyard.cli.crds import crds
 from steelyard.cli.render import render
+from steelyard.cli.simulate import simulate_command
 
 app = typer.Typer(
     name="steelyard",
@@ -16,6 +17,7 @@ app = typer.Typer(
 )
 app.command()(crds)
 app.command()(render)
+app.command("simulate")(simulate_command)
 
 
 @app.command()

@@ -26,7 +26,7 @@ class Gateway:
     """One gateway process."""
 
     def __init__(self, scenario: Scenario, number: int) -> None:
-        engine = scenario.engine
+        engine = scenario.engine_of(scenario.roles[0])
         self._scenario = scenario
         self._time = PrefillTime(PrefillPrior(*engine.prefill))
         self._requests: dict[int, Request] = {}
@@ -180,5 +180,5 @@ class Gateway:
         else:
             mean = self._contexts[1] / self._contexts[0] if self._contexts[0] else 0.0
             tpot = None if scenario.aggregated else scenario.objectives.tpot_seconds
-            here = scenario.engine.slots(mean, tpot)
+            here = scenario.engine_of(scenario.roles[-1]).slots(mean, tpot)
         return max(1, here // scenario.gateways)

@@ -35,6 +35,8 @@ class Scenario:
     objectives: Objectives
     initial: Mapping[str, int]
     """Ready replicas at the start, by role: prefill and decode, or aggregated."""
+    engines: Mapping[str, Engine] = field(default_factory=dict)
+    """Engines of pools that differ from `engine`."""
     routing: Routing = Routing.GATEWAY
     order: Order = Order.SHORTEST_FIRST
     gateways: int = 1
@@ -87,6 +89,15 @@ class Scenario:
     def roles(self) -> tuple[str, ...]:
         """The roles that this service has."""
         return (AGGREGATED,) if self.aggregated else (PREFILL, DECODE)
+
+    def engine_of(self, pool: str) -> Engine:
+        """The engine of a pool's replicas."""
+        return self.engines.get(pool, self.engine)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request, prompt and answer, that every replica can hold."""
+        return min(self.engine_of(role).kv_tokens for role in self.roles) - 1
 
     @property
     def ttft_budget(self) -> float | None:

@@ -79,6 +79,16 @@ def thinned(arrivals: Iterable[Arrival], keep: Callable[[float], float], seed: i
     return (arrival for arrival in arrivals if random.random() < keep(arrival.at))
 
 
+def scaled(arrivals: Iterable[Arrival], factor: float, seed: int = 0) -> Iterator[Arrival]:
+    """On the same clock `factor` times as many: each request is there as often as the whole part says, and once more with
+    the probability of the rest."""
+    random = Random(f"scaled {seed}")
+    whole, rest = divmod(factor, 1)
+    for arrival in arrivals:
+        for _ in range(int(whole) + (random.random() < rest)):
+            yield arrival
+
+
 def jittered(arrivals: Sequence[Arrival], copies: int, within: float, seed: int = 0) -> list[Arrival]:
     """Several copies of a trace at once, each request moved by up to `within` seconds."""
     random = Random(f"jittered {seed}")

@@ -4,7 +4,7 @@
 |----------|---------------------------------------------|-------------------------------------------------------|
 | azure    | .csv(.gz): Azure's LLM inference traces     | TIMESTAMP, ContextTokens, GeneratedTokens             |
 | mooncake | .jsonl(.gz): Mooncake's, and Dynamo replay's | timestamp (ms), input_length, output_length, hash_ids |
-| plain    | .csv(.gz)                                   | at (s), prompt, answer and, if known, cached (tokens) |
+| plain    | .csv(.gz): also what `e2e.load` reads       | at (s), prompt_tokens, output_tokens(, cached_tokens) |
 | rate     | .csv(.gz): requests per second, no lengths  | t_s and rps (or rps_calibrated)                       |
 
 The format is told by the first line. Times start at 0; the clock of a trace must not run backwards. Errors name the file,
@@ -75,12 +75,12 @@ def _lines(path: Path) -> Iterator[Arrival]:
             yield from _mooncake(path, first, file)
         elif "ContextTokens" in first:
             yield from _azure(path, first, file)
-        elif first.startswith("at,prompt,answer"):
+        elif first.startswith("at,prompt_tokens,output_tokens"):
             yield from _plain(path, first, file)
         else:
             raise BadTrace(
                 f"{path}: line 1 is {first[:60]!r}; expected the header TIMESTAMP,ContextTokens,GeneratedTokens or"
-                " at,prompt,answer, or a JSON object with timestamp, input_length, output_length"
+                " at,prompt_tokens,output_tokens, or a JSON object with timestamp, input_length, output_length"
             )
 
 
@@ -100,8 +100,8 @@ def _plain(path: Path, header: str, file: IO[str]) -> Iterator[Arrival]:
     before = 0.0
     for number, row in enumerate(csv.DictReader(file, fieldnames=header.strip().split(",")), start=2):
         before = _forward(path, number, before, _number(path, number, row, "at"))
-        prompt, answer = (_count(path, number, row, name) for name in ("prompt", "answer"))
-        cached = _count(path, number, row, "cached") if row.get("cached") else 0
+        prompt, answer = (_count(path, number, row, name) for name in ("prompt_tokens", "output_tokens"))
+        cached = _count(path, number, row, "cached_tokens") if row.get("cached_tokens") else 0
         yield Arrival(before, max(1, prompt), max(1, answer), cached)
 
 

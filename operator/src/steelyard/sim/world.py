@@ -33,6 +33,7 @@ class World:
         """`make` and `router` may put another simulator's engine and router in the place of ours (evidence does)."""
         self.scenario = scenario
         self.now = 0.0
+        self.longest = scenario.longest
         self.record = Record(scenario.objectives)
         self.requests: dict[int, Request] = {}  # in flight
         self._events: list[tuple[float, int, Handler, tuple[Any, ...]]] = []
@@ -52,7 +53,7 @@ class World:
             self.routers = [Direct(round_robin=scenario.routing is Routing.ROUND_ROBIN, aggregated=scenario.aggregated)]
 
         def build(name: str, role: str, cache: PrefixCache | None) -> Replica:
-            return make(self, name, role, cache) if make else Replica(name, role, scenario.engine, self, cache)
+            return make(self, name, role, cache) if make else Replica(name, role, scenario.engine_of(role), self, cache)
 
         self.fleet = Fleet(scenario, self, self._fleet_changed, build)
         self._fleet_changed(0.0)
@@ -107,7 +108,7 @@ class World:
         request = Request(self.record.arrived, arrival)
         self.record.arrive(request)
         self.requests[request.key] = request
-        if request.prompt + request.answer + 1 > self.scenario.engine.kv_tokens or request.answer < 1:
+        if request.prompt + request.answer > self.longest or request.answer < 1:
             self._end(request, Outcome.REFUSED, self.now)  # longer than any replica could hold
             return
         self._turn += 1

@@ -2,42 +2,17 @@
 
 from collections.abc import Mapping
 
-from steelyard.decide.model.latency import Polynomial
-from steelyard.decide.queue.judge import Objectives as Judged
 from steelyard.decide.scale import signals as law
 from steelyard.decide.scale.decision import Decision, Memory
 from steelyard.decide.scale.law import decide
-from steelyard.sim.engine import Engine
 from steelyard.sim.fleet import Member, State
-from steelyard.sim.policies.policy import Action, Bounds
-from steelyard.sim.scenario import Scenario
+from steelyard.sim.policies.policy import Action
 from steelyard.sim.watch import Pod, Watch
 
 RATE_SECONDS = 20.0  # four scrapes of five seconds
 JUDGED_SECONDS = 60.0
 GROUP = "g"
 PHASES = {State.STARTING: law.Phase.STARTING, State.READY: law.Phase.READY, State.DRAINING: law.Phase.DRAINING}
-
-
-def service(scenario: Scenario, bounds: Bounds, attainment: float, *, role_change: bool) -> law.Service:
-    """Say to the law what a spec would."""
-    return law.Service(
-        limits=law.Limits(
-            roles={
-                role: law.RoleLimits(
-                    min=bounds.least.get(role, 1),
-                    max=bounds.most.get(role, 1000),
-                    accelerators=scenario.accelerators.get(role, 1),
-                )
-                for role in scenario.roles
-            },
-            accelerators=bounds.budget,
-            role_change=role_change,
-        ),
-        objectives=_objectives(scenario.objectives, attainment),
-        engines=dict.fromkeys(scenario.roles, _engine(scenario.engine, scenario.startup_seconds)),
-        handoff_seconds=0.0 if scenario.aggregated else scenario.handoff_seconds,
-    )
 
 
 class Law:
@@ -146,16 +121,3 @@ def _mean(watch: Watch, total: str, count: str, recent: float) -> float | None:
     newest = watch.newest
     known = getattr(newest, count) if newest is not None else 0
     return getattr(newest, total) / known if known else None
-
-
-def _objectives(judged: Judged, attainment: float) -> law.Objectives:
-    return law.Objectives(ttft=judged.ttft_seconds, tpot=judged.tpot_seconds, attainment=attainment)
-
-
-def _engine(engine: Engine, start_seconds: float) -> law.Engine:
-    return law.Engine(
-        prior=Polynomial(prefill=engine.prefill, decode=engine.decode, kv_tokens=engine.kv_tokens),
-        max_sequences=engine.max_sequences,
-        max_batch_tokens=engine.batch_tokens,
-        start_seconds=start_seconds,
-    )

@@ -1,0 +1,238 @@
+"""`steelyard simulate`: play a load against a service, its autoscaler and the rivals, without a cluster."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from steelyard.api.quantities import Duration
+from steelyard.cli.simulated import Run, Setting, runs
+from steelyard.sim.load import PATTERNS, Wanted, arrivals
+from steelyard.sim.page import page
+from steelyard.sim.policies.choose import NAMES
+from steelyard.sim.requests import Arrival
+from steelyard.sim.run import Result
+from steelyard.sim.run import simulate as run
+from steelyard.sim.summary import summary, timeline
+
+UNUSABLE = 2
+REPORT_EVERY = 200  # requests between two moves of the progress bar
+
+COLUMNS = (
+    "policy",
+    "attained",
+    "goodput",
+    "acc.-hours",
+    "TTFT p50",
+    "p90",
+    "p99",
+    "max",
+    "TPOT p50",
+    "p99",
+    "flips",
+    "lost",
+)
+LEGEND = (
+    "attained: requests that met both objectives; goodput: of those, per second and accelerator; acc.-hours: accelerators from"
+    " start to drained; flips: role changes; lost: failed or refused"
+)
+LEAST_WIDTH = 130  # of the table where the output is no terminal
+
+
+def seconds(text: str) -> float:
+    """Read a duration such as 500ms, 1.5s or 5m, or a number of seconds."""
+    try:
+        return Duration(text).seconds
+    except ValueError as failure:
+        raise typer.BadParameter(str(failure)) from failure
+
+
+Seconds = Annotated[float, typer.Option(parser=seconds, metavar="DURATION")]
+
+
+def simulate_command(
+    service: Annotated[
+        Path | None,
+        typer.Option(
+            "-f",
+            "--service",
+            help="Manifest of an InferenceService: its engines by roofline, replicas, objectives, limits.",
+        ),
+    ] = None,
+    accelerators: Annotated[
+        list[Path] | None, typer.Option(help="Manifests of Accelerators, besides the catalogue's.")
+    ] = None,
+    profile: Annotated[
+        Path | None, typer.Option(help="Profile of an engine (JSON), instead of a service or of its roofline.")
+    ] = None,
+    max_sequences: Annotated[int, typer.Option(help="With --profile and no service: sequences of one replica.")] = 256,
+    max_batch_tokens: Annotated[int, typer.Option(help="With --profile and no service: tokens of one pass.")] = 8192,
+    replicas: Annotated[
+        str | None,
+        typer.Option(help="Replicas at the start, prefill:decode such as 6:1, or one number for aggregated ones."),
+    ] = None,
+    ttft: Annotated[
+        float | None, typer.Option(parser=seconds, metavar="DURATION", help="Objective: time to the first token.")
+    ] = None,
+    tpot: Annotated[
+        float | None, typer.Option(parser=seconds, metavar="DURATION", help="Objective: time per further token.")
+    ] = None,
+    attainment: Annotated[float | None, typer.Option(help="Percent of requests that must meet both.")] = None,
+    budget: Annotated[int | None, typer.Option(help="The most accelerators.")] = None,
+    startup: Annotated[
+        float | None, typer.Option(parser=seconds, metavar="DURATION", help="Start-up time of a replica.")
+    ] = None,
+    role_change: Annotated[bool, typer.Option(help="Whether replicas may change roles.")] = True,
+    routing: Annotated[str, typer.Option(help="gateway (ours), round-robin or least-loaded.")] = "gateway",
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Trace (Azure's or own CSV, Mooncake's JSON lines) or a folder of ServeGen's clients."),
+    ] = None,
+    pattern: Annotated[str | None, typer.Option(help=f"Instead of a trace: {', '.join(PATTERNS)}.")] = None,
+    rate: Annotated[float, typer.Option(help="Requests per second of a pattern.")] = 10.0,
+    prompt_tokens: Annotated[float, typer.Option(help="Mean prompt of a pattern.")] = 1000.0,
+    output_tokens: Annotated[float, typer.Option(help="Mean answer of a pattern.")] = 200.0,
+    other_rate: Annotated[
+        float | None, typer.Option(help="Alternating: requests per second of the second load.")
+    ] = None,
+    other_prompt_tokens: Annotated[float | None, typer.Option(help="Alternating: its mean prompt.")] = None,
+    other_output_tokens: Annotated[float | None, typer.Option(help="Alternating: its mean answer.")] = None,
+    variation: Annotated[float, typer.Option(help="Spread of lengths: deviation of their logarithm.")] = 0.5,
+    burstiness: Annotated[
+        float, typer.Option(help="Coefficient of variation of the gaps between arrivals (poisson: 1).")
+    ] = 1.0,
+    period: Annotated[
+        float,
+        typer.Option(parser=seconds, metavar="DURATION", help="Of a sinusoid; of one phase of alternating loads."),
+    ] = "300s",  # type: ignore[assignment]
+    swing: Annotated[float, typer.Option(help="Share by which a sinusoid's rate swings.")] = 0.5,
+    duration: Annotated[
+        float | None,
+        typer.Option(
+            parser=seconds,
+            metavar="DURATION",
+            help="How long requests arrive. Default: the whole trace; 10m of a pattern.",
+        ),
+    ] = None,
+    start: Annotated[float, typer.Option(parser=seconds, metavar="DURATION", help="Where in a trace to begin.")] = "0s",  # type: ignore[assignment]
+    speed: Annotated[float, typer.Option(help="Play a trace so many times as fast.")] = 1.0,
+    scale: Annotated[
+        float, typer.Option(help="Keep (below 1) or multiply (above 1) the arrivals, on the same clock.")
+    ] = 1.0,
+    shared_cache: Annotated[
+        bool, typer.Option(help="A trace with prefix hashes: one unlimited cache for all replicas.")
+    ] = False,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Repeatable: {', '.join(NAMES)}; with settings, as hpa-queue,target=4,window=120 or static=5:1. Default: ours."
+        ),
+    ] = None,
+    sweep: Annotated[
+        str | None, typer.Option(help="ratio: every static ratio of as many replicas as --replicas has.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures there; - for the output.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a report with plots there.")] = None,
+) -> None:
+    """Simulate a service under a load, with our autoscaler or others.
+
+    The queues of the gateway and the law of the autoscaler are the very ones that run in the cluster; engines follow a
+    profile or a roofline. Exit status: 0 simulated, 2 something asked for makes no sense.
+    """
+    console = Console(stderr=True)
+    try:
+        wanted = Wanted(trace, pattern, rate, prompt_tokens, output_tokens, other_rate, other_prompt_tokens,
+                        other_output_tokens, variation, burstiness, period, swing, duration, start, speed, scale,
+                        shared_cache, seed)  # fmt: skip
+        play = arrivals(wanted)
+        setting = Setting(service, tuple(accelerators or ()), profile, max_sequences, max_batch_tokens, replicas, ttft, tpot,
+                          attainment, budget, startup, role_change, routing, seed)  # fmt: skip
+        planned = runs(setting, tuple(policy or ()), sweep)
+        total = sum(1 for _ in play())
+        if not total:
+            raise ValueError("nothing arrives in the part of the load that was chosen; look at --start and --duration")
+        results: dict[str, Result] = {}
+        with _progress(console, total * len(planned)) as advance:
+            for each in planned:
+                results[each.name] = run(each.scenario, play(), each.make(), advance(each.name))
+    except ValueError as failure:
+        console.print(f"[red]error:[/red] {failure}", highlight=False)
+        raise typer.Exit(UNUSABLE) from failure
+    _tell(results, planned, total, json_file, html, trace or pattern)
+
+
+def _tell(results: dict[str, Result], planned: list[Run], total: int, json_file: Path | None, html: Path | None,
+          load: Path | str | None) -> None:  # fmt: skip
+    rows = [_row(name, result) for name, result in results.items()]
+    if json_file is not None:
+        runs_ = [{"policy": name, **summary(result), "timeline": timeline(result)} for name, result in results.items()]
+        text = json.dumps({"requests": total, "runs": runs_}, indent=1)
+        if str(json_file) == "-":
+            typer.echo(text)
+        else:
+            json_file.write_text(text + "\n")
+    if html is not None:
+        words = [f"{total} requests of {load}.", planned[0].words]
+        html.write_text(page("Simulation", words, COLUMNS, rows, results))
+    if str(json_file) == "-":
+        return
+    out = Console() if sys.stdout.isatty() else Console(width=LEAST_WIDTH)
+    table = Table(box=None, pad_edge=False)
+    for number, name in enumerate(COLUMNS):
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
+    out.print(LEGEND, style="dim", highlight=False)
+
+
+def _row(name: str, result: Result) -> tuple[str, ...]:
+    record = result.record
+    ttft, tpot = record.ttft, record.tpot
+
+    def time(value: float | None) -> str:
+        if value is None:
+            return "–"
+        return f"{value * 1000:.0f}ms" if value < 1 else f"{value:.2f}s"
+
+    return (
+        name,
+        f"{result.attainment:.1%}",
+        f"{result.goodput:.3g}",
+        f"{result.accelerator_hours:.3f}",
+        *(time(ttft.percentile(share)) for share in (0.5, 0.9, 0.99)),
+        time(ttft.greatest if ttft.count else None),
+        *(time(tpot.percentile(share)) for share in (0.5, 0.99)),
+        str(result.role_changes),
+        str(record.failed + record.refused),
+    )
+
+
+@contextmanager
+def _progress(console: Console, total: int) -> Iterator[Callable[[str], Callable[[Arrival], None]]]:
+    """A bar on a terminal, nothing elsewhere."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("", total=total)
+
+        def begin(name: str) -> Callable[[Arrival], None]:
+            bar.update(task, description=name)
+            seen = 0
+
+            def advance(arrival: Arrival) -> None:
+                nonlocal seen
+                seen += 1
+                if seen % REPORT_EVERY == 0:
+                    bar.advance(task, REPORT_EVERY)
+
+            return advance
+
+        yield begin

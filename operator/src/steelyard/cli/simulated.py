@@ -1,0 +1,172 @@
+"""What `steelyard simulate` runs: the scenario from a service or from flags, and each policy with its first replicas."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
+
+from steelyard.api.accelerator import Accelerator
+from steelyard.catalog.accelerators import ACCELERATORS
+from steelyard.decide import accept
+from steelyard.decide.plan import read
+from steelyard.decide.queue.judge import Objectives
+from steelyard.decide.scale import signals as law
+from steelyard.sim import spec
+from steelyard.sim.engine import Batching, Engine
+from steelyard.sim.policies.choose import choose, replicas
+from steelyard.sim.policies.policy import Policy
+from steelyard.sim.scenario import Routing, Scenario
+
+DEFAULT_ATTAINMENT = 95.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The flags that describe the service and its world; None where the service's manifest or a default rules."""
+
+    service: Path | None
+    accelerators: tuple[Path, ...]
+    profile: Path | None
+    max_sequences: int
+    max_batch_tokens: int
+    replicas: str | None
+    ttft: float | None
+    tpot: float | None
+    attainment: float | None
+    budget: int | None
+    startup: float | None
+    role_change: bool
+    routing: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One simulation to do."""
+
+    name: str
+    scenario: Scenario
+    make: Callable[[], Policy]
+    words: str
+
+
+def runs(setting: Setting, policies: tuple[str, ...], sweep: str | None) -> list[Run]:
+    """Plan all runs. Raises ValueError that names the flag or field."""
+    scenario, asked = _described(setting)
+    names = list(policies)
+    if sweep is not None:
+        names += _sweep(sweep, scenario)
+    planned = []
+    for name in names or ["ours"]:
+        chosen = choose(name, scenario.engine, asked)
+        own = scenario if chosen.initial is None else replace(scenario, initial=chosen.initial)
+        planned.append(Run(name, own, chosen.make, _words(scenario)))
+    return planned
+
+
+def _sweep(sweep: str, scenario: Scenario) -> list[str]:
+    if sweep != "ratio":
+        raise ValueError(f"--sweep is {sweep!r}; there is only ratio")
+    total = sum(scenario.initial.values())
+    if scenario.aggregated or total < 2:
+        raise ValueError(
+            "--sweep ratio needs prefill and decode replicas; give their number with --replicas, such as 4:4"
+        )
+    return [f"static={prefill}:{total - prefill}" for prefill in range(1, total)]
+
+
+def _described(setting: Setting) -> tuple[Scenario, law.Service]:
+    scenario, asked = _from_service(setting) if setting.service is not None else _from_flags(setting)
+    if setting.service is not None and setting.profile is not None:
+        engine, startup = _profile(setting, scenario.engine.max_sequences, scenario.engine.batch_tokens)
+        scenario = replace(scenario, engine=engine, engines={}, startup_seconds=startup)
+        asked = replace(asked, engines=spec.told(scenario, 0.5, role_change=True, budget=None).engines)
+    if setting.replicas is not None:
+        scenario = replace(scenario, initial=replicas(setting.replicas))
+        if set(scenario.roles) != set(asked.limits.roles):
+            raise ValueError(f"--replicas {setting.replicas!r} does not fit the service's topology")
+    objectives = Objectives(
+        scenario.objectives.ttft_seconds if setting.ttft is None else setting.ttft,
+        scenario.objectives.tpot_seconds if setting.tpot is None else setting.tpot,
+    )
+    startup = scenario.startup_seconds if setting.startup is None else setting.startup
+    scenario = replace(
+        scenario, objectives=objectives, startup_seconds=startup, routing=_routing(setting.routing), seed=setting.seed
+    )
+    percent = asked.objectives.attainment * 100 if setting.attainment is None else setting.attainment
+    if not 0 < percent < 100:
+        raise ValueError(f"--attainment is {percent:g}; it is a percentage above 0 and below 100")
+    limits = asked.limits
+    if setting.budget is not None:
+        limits = replace(limits, accelerators=setting.budget)
+    if setting.budget is not None and setting.budget < sum(scenario.initial.values()):
+        raise ValueError(f"--budget is {setting.budget}; {sum(scenario.initial.values())} replicas run at the start")
+    limits = replace(limits, role_change=limits.role_change and setting.role_change)
+    engines = {role: replace(engine, start_seconds=startup) for role, engine in asked.engines.items()}
+    told = law.Objectives(objectives.ttft_seconds, objectives.tpot_seconds, percent / 100)
+    return scenario, replace(asked, limits=limits, objectives=told, engines=engines)
+
+
+def _from_service(setting: Setting) -> tuple[Scenario, law.Service]:
+    path = setting.service or Path()
+    known: dict[str, Accelerator | None] = dict(ACCELERATORS)
+    for manifest in setting.accelerators:
+        for body in _documents(manifest):
+            accelerator = Accelerator.read(body)
+            known[accelerator.name] = accelerator
+    bodies = [body for body in _documents(path) if body.get("kind") == "InferenceService"]
+    if len(bodies) != 1:
+        raise ValueError(f"{path}: holds {len(bodies)} InferenceServices; one is simulated at a time")
+    service, found = read(bodies[0])
+    if service is not None:
+        found = accept.refusals(service, known)
+    if service is None or found:
+        raise ValueError(f"{path}: the operator would refuse it: {accept.message(found)}")
+    return spec.of_service(service, known)
+
+
+def _from_flags(setting: Setting) -> tuple[Scenario, law.Service]:
+    if setting.profile is None:
+        raise ValueError("say what serves: --service with a manifest, or --profile with an engine's profile")
+    if setting.replicas is None:
+        raise ValueError("--profile needs --replicas, such as 6:1")
+    engine, startup = _profile(setting, setting.max_sequences, setting.max_batch_tokens)
+    scenario = Scenario(
+        engine=engine,
+        objectives=Objectives(setting.ttft, setting.tpot),
+        initial=replicas(setting.replicas),
+        startup_seconds=startup,
+    )
+    return scenario, spec.told(scenario, DEFAULT_ATTAINMENT / 100, role_change=True, budget=setting.budget)
+
+
+def _profile(setting: Setting, sequences: int, tokens: int) -> tuple[Engine, float]:
+    path = setting.profile or Path()
+    return spec.of_profile(path, max_sequences=sequences, max_batch_tokens=tokens, batching=Batching.CHUNKED)
+
+
+def _routing(text: str) -> Routing:
+    try:
+        return Routing(text)
+    except ValueError as failure:
+        raise ValueError(f"--routing is {text!r}; there are {', '.join(Routing)}") from failure
+
+
+def _documents(path: Path) -> list[dict[str, object]]:
+    try:
+        return [document for document in yaml.safe_load_all(path.read_text()) if isinstance(document, dict)]
+    except OSError as failure:
+        raise ValueError(f"{path}: {failure.strerror or failure}") from failure
+    except yaml.YAMLError as failure:
+        raise ValueError(f"{path}: is not YAML: {failure}") from failure
+
+
+def _words(scenario: Scenario) -> str:
+    sizes = ", ".join(f"{count} {role}" for role, count in scenario.initial.items())
+    ttft, tpot = scenario.objectives.ttft_seconds, scenario.objectives.tpot_seconds
+    said = [f"TTFT {ttft:g} s" if ttft else "no TTFT objective", f"TPOT {tpot:g} s" if tpot else "no TPOT objective"]
+    return (
+        f"{sizes} at the start, {' and '.join(said)}, start-up {scenario.startup_seconds:g} s, routing {scenario.routing},"
+        f" seed {scenario.seed}."
+    )

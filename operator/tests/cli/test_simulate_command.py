@@ -1,0 +1,153 @@
+"""`steelyard simulate` as a user runs it: figures, JSON, report, and errors that say what to do."""
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from steelyard.cli.main import app
+from typer.testing import CliRunner
+
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
+SERVICE = EXAMPLES / "simulated.yaml"
+TRACE = EXAMPLES / "trace.csv"
+PROFILE = {
+    "startupSeconds": 5.0,
+    "kvTokens": 100_000,
+    "prefill": {"a": 0.01, "b": 5e-5, "c": 0.0},
+    "decode": {"g0": 0.01, "g1": 0.02, "g2": 0.0, "g3": 1e-4},
+    "transferBytesPerSecond": 1e10,
+    "bytesPerToken": 100_000,
+}
+
+
+def steelyard(*arguments):
+    return CliRunner().invoke(app, ["simulate", *map(str, arguments)])
+
+
+@pytest.fixture
+def profile(tmp_path):
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(PROFILE))
+    return path
+
+
+def test_policies_side_by_side_with_report(tmp_path):
+    figures, report = tmp_path / "figures.json", tmp_path / "report.html"
+    result = steelyard(
+        *(
+            "-f",
+            SERVICE,
+            "--trace",
+            TRACE,
+            "--duration",
+            "60s",
+            "--replicas",
+            "4:1",
+            "--json",
+            figures,
+            "--html",
+            report,
+        ),
+        *("--policy", "ours", "--policy", "static=3:1", "--policy", "hpa-queue,target=4,window=60"),
+    )
+    assert result.exit_code == 0, result.output
+    assert "hpa-queue,target=4,window=60" in result.output
+    told = json.loads(figures.read_text())
+    assert [run["policy"] for run in told["runs"]] == ["ours", "static=3:1", "hpa-queue,target=4,window=60"]
+    for run in told["runs"]:
+        requests = run["requests"]
+        assert (
+            requests["arrived"] == told["requests"] == requests["completed"] + requests["failed"] + requests["refused"]
+        )
+        assert 0 <= run["attainment"] <= min(run["ttft_attainment"], run["tpot_attainment"])
+        assert run["ttft_seconds"]["p50"] <= run["ttft_seconds"]["p99"] <= run["ttft_seconds"]["max"]
+        assert run["timeline"][0]["ready"]["decode"] >= 1
+    assert told["runs"][0]["timeline"][0]["ready"] == {"prefill": 4, "decode": 1}
+    page = report.read_text()
+    plots = re.findall(r"<svg.*?</svg>", page)
+    assert len(plots) >= 6
+    for plot in plots:
+        ElementTree.fromstring(plot)
+    assert "static=3:1" in page
+
+
+def test_the_sweep_of_ratios_and_figures_on_the_output(profile):
+    result = steelyard(
+        *("--profile", profile, "--replicas", "2:2", "--ttft", "500ms", "--tpot", "50ms", "--sweep", "ratio"),
+        *("--pattern", "gamma", "--rate", "8", "--burstiness", "2", "--duration", "30s", "--json", "-"),
+    )
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.output)
+    assert [run["policy"] for run in told["runs"]] == ["static=1:3", "static=2:2", "static=3:1"]
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        ("--pattern", "sinusoid", "--period", "20s", "--swing", "0.8"),
+        ("--pattern", "alternating", "--period", "10s", "--other-prompt-tokens", "3000", "--other-output-tokens", "20"),
+        ("--trace", TRACE, "--start", "120s", "--speed", "6", "--scale", "1.5"),
+    ],
+    ids=["sinusoid", "alternating", "part of a trace"],
+)
+def test_every_kind_of_load_runs_and_repeats(profile, load):
+    call = (
+        "--profile",
+        profile,
+        "--replicas",
+        "3",
+        "--ttft",
+        "1s",
+        "--tpot",
+        "50ms",
+        "--duration",
+        "20s",
+        "--json",
+        "-",
+        *load,
+    )
+    one, other = steelyard(*call), steelyard(*call)
+    assert one.exit_code == 0, one.output
+    assert one.output == other.output
+    assert json.loads(one.output)["runs"][0]["requests"]["completed"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "either a trace or a pattern"),
+        (("--pattern", "poisson"), "--service with a manifest, or --profile"),
+        (("--pattern", "squares", "-f", SERVICE), "there are poisson, gamma, sinusoid, alternating"),
+        (("--trace", "nowhere.csv", "-f", SERVICE), "nowhere.csv: No such file"),
+        (("--trace", SERVICE, "-f", SERVICE), "line 1 is"),
+        (("--trace", TRACE, "-f", TRACE), "holds 0 InferenceServices"),
+        (("--trace", TRACE, "-f", SERVICE, "--policy", "magic"), "policy 'magic' is unknown; there are ours, static"),
+        (
+            ("--trace", TRACE, "-f", SERVICE, "--policy", "hpa-queue,goal=3"),
+            "setting 'goal' is unknown; there are window",
+        ),
+        (("--trace", TRACE, "-f", SERVICE, "--policy", "hpa-queue,target=few"), "target is 'few'; expected a number"),
+        (("--trace", TRACE, "-f", SERVICE, "--policy", "static=0:1"), "write prefill:decode"),
+        (("--trace", TRACE, "-f", SERVICE, "--replicas", "4"), "does not fit the service's topology"),
+        (("--trace", TRACE, "-f", SERVICE, "--replicas", "4:4", "--budget", "6"), "8 replicas run at the start"),
+        (("--trace", TRACE, "-f", SERVICE, "--routing", "random"), "there are gateway, round-robin, least-loaded"),
+        (("--trace", TRACE, "-f", SERVICE, "--sweep", "size"), "there is only ratio"),
+        (("--trace", TRACE, "-f", SERVICE, "--start", "9999s"), "nothing arrives"),
+        (("--trace", TRACE, "-f", SERVICE, "--attainment", "100"), "above 0 and below 100"),
+        (("--pattern", "poisson", "--rate", "0", "-f", SERVICE), "rate is 0"),
+    ],
+)
+def test_errors_say_what_is_wrong_and_what_would_be_right(arguments, words):
+    result = steelyard(*arguments)
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.split()), result.output
+
+
+def test_a_profile_that_lacks_something_is_told(tmp_path):
+    path = tmp_path / "short.json"
+    path.write_text(json.dumps({key: value for key, value in PROFILE.items() if key != "decode"}))
+    result = steelyard("--profile", path, "--replicas", "1:1", "--pattern", "poisson")
+    assert result.exit_code == 2
+    assert "decode is missing" in " ".join(result.output.split())
