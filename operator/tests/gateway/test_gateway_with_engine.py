@@ -1,70 +1,14 @@
 """Gateways and real engine processes (simulated backend) over loopback."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
-from gateway_calls import Connection, metric_sum, raw_request, request
-from gateway_process import GatewayProcess, free_port, gateway, wait_until
-
-MODEL = "sim"
-PROFILE = {
-    "startupSeconds": 0.0,
-    "kvTokens": 65536,
-    "prefill": {"a": 0.005, "b": 1.5e-5, "c": 4.2e-10},
-    "decode": {"g0": 0.004, "g1": 0.0, "g2": 0.0, "g3": 0.0},
-    "transferBytesPerSecond": 2.5e10,
-    "bytesPerToken": 64,
-}
-SETTINGS = {"servedName": MODEL, "decodeSlots": 16, "contextLength": 4096}
-
-
-class Engine:
-    """One engine process."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.port, self.kv_port = free_port(), free_port()
-        folder = Path(tempfile.mkdtemp(prefix="engine-test-"))
-        profile = folder / "profile.json"
-        profile.write_text(json.dumps(PROFILE))
-        script = Path(sys.executable).with_name("steelyard-engine")
-        command = [str(script), "--backend", "simulated", "--served-name", MODEL, "--profile", str(profile)]
-        command += ["--port", str(self.port), "--kv-port", str(self.kv_port), "--context-length", "4096"]
-        command += ["--advertise-host", "127.0.0.1"]
-        self.log = (folder / "log").open("wb")
-        self.process = subprocess.Popen(command, stderr=self.log, env={**os.environ, "POD_IP": "127.0.0.1"})
-
-    def up(self) -> bool:
-        try:
-            return request(self.port, "GET", "/health").status == 200
-        except OSError:
-            return False
-
-    def metric(self, name: str, **labels: str) -> float:
-        return metric_sum(request(self.port, "GET", "/metrics").body, name, labels)
-
-    def pod(self, role: str, **more: Any) -> dict[str, Any]:
-        return {"name": self.name, "address": "127.0.0.1", "port": self.port, "role": role, "kvGroup": "g", **more}
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait()
-        self.log.close()
+from gateway_calls import Connection, raw_request
+from gateway_engines import MODEL, SETTINGS, Engine, ask, listed, outcome
+from gateway_process import GatewayProcess, gateway, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -85,23 +29,6 @@ def engines(_running: dict[str, Engine]) -> list[Engine]:
         wait_until(engine.up, seconds=60)
         wait_until(lambda engine=engine: engine.metric("vllm:num_requests_running") == 0)
     return list(_running.values())
-
-
-def listed(engines: list[Engine], roles: str = "PPDD") -> list[dict[str, Any]]:
-    return [e.pod({"P": "prefill", "D": "decode"}[r]) for e, r in zip(engines, roles, strict=True)]
-
-
-def ask(process: GatewayProcess, path: str = "/v1/completions", **fields: Any) -> Any:
-    body = {"model": MODEL, "max_tokens": 8, **fields}
-    if "chat" in path:
-        body.setdefault("messages", [{"role": "user", "content": "hello there"}])
-    else:
-        body.setdefault("prompt", "hello there")
-    return request(process.port, "POST", path, json.dumps(body).encode())
-
-
-def outcome(process: GatewayProcess, name: str) -> float:
-    return process.metric("steelyard_gateway_requests_total", outcome=name)
 
 
 def test_handoff_streams_and_judges(engines: list[Engine]) -> None:
