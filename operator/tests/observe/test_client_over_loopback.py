@@ -227,3 +227,10 @@ def test_without_a_pod_and_a_kubeconfig_nothing_can_be_reached(tmp_path: Path, m
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(NoServer, match="neither a pod's service account nor a usable kubeconfig"):
         find(str(tmp_path / "missing"))
+
+
+def test_an_api_server_below_a_path_is_asked_there(server: Server) -> None:
+    server.answers.append((200, {}))
+    configuration = Configuration(host=f"http://127.0.0.1:{server.http.server_address[1]}/clusters/one/")
+    Api(Wire(configuration, timeout_seconds=10)).get(POD, "ns", "p")
+    assert server.requests[0][1] == "/clusters/one/api/v1/namespaces/ns/pods/p"

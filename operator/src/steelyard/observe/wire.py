@@ -6,6 +6,7 @@ the wire and that layer takes more CPU than the exchange itself.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from kubernetes import config
 from kubernetes.client import Configuration
@@ -37,20 +38,22 @@ class Wire:
 
     def __init__(self, configuration: Configuration, timeout_seconds: float) -> None:
         self._configuration = configuration
-        self._pool = RESTClientObject(configuration).pool_manager
+        self._pool = RESTClientObject(configuration).pool_manager.connection_from_url(configuration.host)
+        self._prefix = urlsplit(configuration.host).path.rstrip("/")
         self._timeout = Timeout(timeout_seconds)
 
     def exchange(self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> Answer:
         """Send one request and read its answer; raises `Broken`. Repeating is the work queue's business."""
         try:
-            answer = self._pool.request(
+            answer = self._pool.urlopen(  # of the one host: finding it anew by URL would take a quarter of the call's CPU
                 method,
-                self._configuration.host + target,
+                self._prefix + target,
                 body=body or None,
                 headers={**headers, **self._credentials()},
                 timeout=self._timeout,
                 retries=False,
                 redirect=False,
+                assert_same_host=False,
             )
         except HTTPError as failure:
             raise Broken(str(failure) or type(failure).__name__) from failure
