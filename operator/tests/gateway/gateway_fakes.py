@@ -92,6 +92,10 @@ class FakeEngine:
     def calls(self) -> list[Seen]:
         return [s for s in self.seen if s.path.startswith("/v1/")]
 
+    def released(self) -> list[str]:
+        """The KV it was told to free."""
+        return [s.path.removeprefix("/kv/") for s in self.seen if s.path.startswith("/kv/")]
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self._writers.add(writer)
@@ -104,6 +108,9 @@ class FakeEngine:
                 self.seen.append(seen)
                 if seen.path == "/health":
                     writer.write(b"HTTP/1.1 %d x\r\ncontent-length: 0\r\n\r\n" % self.health)
+                    continue
+                if seen.path.startswith("/kv/"):
+                    writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
                     continue
                 behave = self.behave if isinstance(self.behave, Behaviour) else self.behave(self, seen)
                 answer = asyncio.ensure_future(self._answer(writer, seen, behave))

@@ -67,7 +67,7 @@ class GatewayProcess:
             self.write_pods(pods)
             command += ["--pods", str(self.pods_file)]
         self.process = subprocess.Popen(command, stderr=self._log, env={**os.environ, **(env or {})})
-        wait_until(lambda: self.admin("/live")[0] == 200)
+        wait_until(lambda: self.admin("/live")[0] == 200, seconds=60)
 
     def write_pods(self, pods: list[dict[str, Any]]) -> None:
         fresh = self.pods_file.with_suffix(".new")
@@ -108,7 +108,7 @@ class GatewayProcess:
         return self.process.returncode
 
 
-def wait_until(fact: Callable[[], object], seconds: float = 10.0) -> None:
+def wait_until(fact: Callable[[], object], seconds: float = 30.0) -> None:
     end = time.monotonic() + seconds
     while not fact():
         if time.monotonic() > end:

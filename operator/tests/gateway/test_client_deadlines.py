@@ -6,28 +6,28 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from gateway_calls import raw_request
+from steelyard.gateway.connections import Connections
 from steelyard.gateway.errors import ClientError
+from steelyard.gateway.request import Request
 from steelyard.gateway.server import (
     BODY_SECONDS,
     FLUSH_SECONDS,
-    HEAD_SECONDS,
-    IDLE_SECONDS,
     LINGER_SECONDS,
     Client,
-    Request,
 )
-from steelyard.gateway.wire import MAX_HEAD, full_response
+from steelyard.gateway.wire import HEAD_SECONDS, IDLE_SECONDS, MAX_HEAD, full_response
 
 
 class Clock:
     """A service that answers everything at once, and whose time stands still unless moved."""
 
     body_limit = 1000
-    draining = full = False
+    draining = False
+    most = 100  # connections
 
     def __init__(self) -> None:
         self.seconds = 1000.0
-        self.clients: set[Client] = set()
+        self.connections: Connections[Client] = Connections(lambda: self.most)
         self.early: list[int] = []
 
     def now(self) -> float:
@@ -55,20 +55,19 @@ class Peer:
 
     async def wait(self, seconds: float) -> None:
         self.clock.seconds += seconds
-        for client in list(self.clock.clients):
-            client.sweep(self.clock.seconds)
+        self.clock.connections.sweep(self.clock.seconds)
         await asyncio.sleep(0.03)
 
     async def status(self) -> int:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(15):
             head = await self.reader.readuntil(b"\r\n\r\n")
         length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"content-length"))
         await self.reader.readexactly(length)
         return int(head.split()[1])
 
-    async def closed(self) -> bool:
+    async def closed(self, within: float = 15.0) -> bool:
         try:
-            async with asyncio.timeout(0.3):
+            async with asyncio.timeout(within):
                 return await self.reader.read(1) == b""
         except TimeoutError:
             return False
@@ -100,7 +99,7 @@ def test_a_head_that_trickles_is_cut_off_at_its_time() -> None:
         for _ in range(3):
             await peer.wait(HEAD_SECONDS / 4)
             await peer.send(b"x-y: z\r\n")
-        assert not await peer.closed()
+        assert not await peer.closed(0.3)
         await peer.wait(HEAD_SECONDS / 3)
         assert await peer.status() == 408
         assert await peer.closed()
@@ -112,7 +111,7 @@ def test_a_body_that_trickles_is_cut_off_at_its_time() -> None:
     async def script(clock: Clock, peer: Peer) -> None:
         await peer.send(WHOLE[:-1])
         await peer.wait(BODY_SECONDS - 1)
-        assert not await peer.closed()
+        assert not await peer.closed(0.3)
         await peer.wait(2)
         assert await peer.status() == 408
 
@@ -144,9 +143,9 @@ def test_a_refused_client_that_stays_is_broken_off() -> None:
         await peer.send(raw_request("POST", "/v1/completions", content_length="5000"))
         assert await peer.status() == 413
         await peer.send(b"x" * 2000)
-        assert clock.clients
+        assert clock.connections.open
         await peer.wait(LINGER_SECONDS + 1)
-        assert not clock.clients
+        assert not clock.connections.open
 
     assert talk(script).early == [413]
 
@@ -174,7 +173,7 @@ def test_a_flood_of_requests_in_one_read_is_refused_after_those_already_read() -
 
 def test_buffers_are_capped() -> None:
     async def script(clock: Clock, peer: Peer) -> None:
-        (client,) = clock.clients
+        (client,) = clock.connections.open
         raw = client._transport.get_extra_info("socket")
         assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 512 * 1024
 
@@ -298,25 +297,49 @@ def test_a_closing_connection_is_broken_off_when_its_client_does_not_read() -> N
         big_answers(clock, [], 16 * 1024 * 1024)
         await peer.send(raw_request("POST", "/v1/completions", b"{}", connection="close"))
         await peer.wait(FLUSH_SECONDS - 1)
-        assert clock.clients, "it has its time"
+        assert clock.connections.open, "it has its time"
         await peer.reader.read(1024 * 1024)
         await asyncio.sleep(0.1)
         await peer.wait(2)
-        assert clock.clients, "it reads, if slowly"
+        assert clock.connections.open, "it reads, if slowly"
         await peer.wait(FLUSH_SECONDS + 1)
         await peer.wait(FLUSH_SECONDS + 1)
-        assert not clock.clients
+        assert not clock.connections.open
 
     talk(script)
 
 
-def test_no_connection_is_taken_beyond_the_limit() -> None:
+async def newcomer(peer: Peer) -> Peer:
+    return Peer(peer.clock, *await asyncio.open_connection(*peer.writer.get_extra_info("peername")))
+
+
+def test_beyond_the_limit_the_connection_at_rest_for_longest_makes_room() -> None:
     async def script(clock: Clock, peer: Peer) -> None:
-        clock.full = True
-        reader, writer = await asyncio.open_connection(*peer.writer.get_extra_info("peername"))
-        assert await Peer(clock, reader, writer).closed()
+        clock.most = 2
+        second = await newcomer(peer)
+        await second.send(b"GET / HTT")  # half a request is no work yet
         await peer.send(WHOLE)
+        assert await peer.status() == 200
+        third = await newcomer(peer)
+        assert await second.closed(), "the first one was of use since"
+        for one in (peer, third):
+            await one.send(WHOLE)
+            assert await one.status() == 200
+            one.writer.close()
+        assert (clock.connections.evicted, clock.connections.refused) == (1, 0)
+
+    talk(script)
+
+
+def test_beyond_the_limit_the_newcomer_is_refused_where_all_are_at_work() -> None:
+    async def script(clock: Clock, peer: Peer) -> None:
+        clock.most = 1
+        serve, asked = clock.serve, []
+        clock.serve = lambda client, request: asked.append((client, request))  # type: ignore[method-assign]
+        await peer.send(WHOLE)
+        assert await (await newcomer(peer)).closed()
+        serve(*asked[0])
         assert await peer.status() == 200, "those there are served"
-        writer.close()
+        assert (clock.connections.evicted, clock.connections.refused) == (0, 1)
 
     talk(script)

@@ -99,15 +99,37 @@ def test_dead_engines_cost_no_request(engines: list[Engine]) -> None:
 def test_a_client_that_leaves_frees_its_slot(engines: list[Engine]) -> None:
     with gateway(listed(engines), SETTINGS) as process:
         body = json.dumps(
-            {"model": MODEL, "prompt": "x", "max_tokens": 2000, "stream": True, "ignore_eos": True}
-        ).encode()
+            {"model": MODEL, "prompt": "x", "max_tokens": 4000, "stream": True, "ignore_eos": True}
+        ).encode()  # would take 16 s
         connection = Connection(process.port)
         connection.send(raw_request("POST", "/v1/completions", body))
         connection.head()
         assert sum(e.metric("vllm:num_requests_running") for e in engines[2:]) == 1
         connection.close()
-        wait_until(lambda: sum(e.metric("vllm:num_requests_running") for e in engines[2:]) == 0, seconds=2)
+        wait_until(lambda: sum(e.metric("vllm:num_requests_running") for e in engines[2:]) == 0, seconds=8)
         wait_until(lambda: outcome(process, "cancelled") == 1)
+
+
+def test_a_client_that_leaves_between_the_calls_frees_its_kv(engines: list[Engine]) -> None:
+    """The lease would keep it for 30 s."""
+    prefill, decode = engines[0], engines[2]
+    expired = prefill.metric("steelyard_engine_kv_expired_total")
+    with gateway([prefill.pod("prefill"), decode.pod("decode")], {**SETTINGS, "decodeSlots": 1}) as process:
+        body = json.dumps(
+            {"model": MODEL, "prompt": "x", "max_tokens": 4000, "stream": True, "ignore_eos": True}
+        ).encode()
+        first, second = Connection(process.port), Connection(process.port)
+        first.send(raw_request("POST", "/v1/completions", body))
+        assert first.head()[0] == 200, "the one decode slot is taken"
+        wait_until(lambda: prefill.metric("steelyard_engine_kv_held") == 0)
+        second.send(raw_request("POST", "/v1/completions", body))
+        wait_until(lambda: prefill.metric("steelyard_engine_kv_held") == 1)
+        second.close()
+        wait_until(lambda: prefill.metric("steelyard_engine_kv_held") == 0, seconds=15)
+        assert process.metric("steelyard_gateway_kv_given_up_total") == 1
+        assert prefill.metric("steelyard_engine_kv_expired_total") == expired
+        assert prefill.metric("vllm:kv_cache_usage_perc") == 0
+        first.close()
 
 
 def test_roles_change_under_two_gateways_without_a_lost_request(engines: list[Engine]) -> None:

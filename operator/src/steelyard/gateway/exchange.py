@@ -37,6 +37,9 @@ class Leg(Enum):
     OVER = "over"
 
 
+_PREFILL, _ANSWER, _OVER = Leg.PREFILL, Leg.ANSWER, Leg.OVER  # looking a member up costs more than comparing it
+
+
 class Router(Protocol):
     """Who places exchanges. Each method is told once per event."""
 
@@ -55,6 +58,9 @@ class Router(Protocol):
     def broken(self, backend: Backend, why: str) -> None:
         """A pod could not be reached, broke off or stalled."""
 
+    def unclaimed(self, holder: Backend, kv_transfer_params: msgspec.Raw) -> None:
+        """Nobody will fetch this KV from the pod that holds it."""
+
     def ended(self, exchange: "Exchange", outcome: Outcome) -> None:
         """The exchange is over."""
 
@@ -62,42 +68,10 @@ class Router(Protocol):
 class Exchange:
     """One request. Times are seconds on the loop's clock; None until they happen."""
 
-    __slots__ = (
-        "_call",
-        "_content_type",
-        "_events",
-        "_parts",
-        "_progress",
-        "_retried",
-        "_retry_after",
-        "_router",
-        "_sign_at",
-        "_size",
-        "_status",
-        "_stream_started",
-        "aggregated",
-        "arrived",
-        "backend",
-        "blocks",
-        "body",
-        "client",
-        "counted_at",
-        "expected",
-        "first_at",
-        "joined",
-        "key",
-        "kv_group",
-        "kv_transfer_params",
-        "last_at",
-        "leg",
-        "prefilled_at",
-        "prompt_counted",
-        "request",
-        "request_id",
-        "sent_at",
-        "tokens",
-        "usage",
-    )
+    __slots__ = ("_call", "_content_type", "_events", "_parts", "_progress", "_retried", "_retry_after", "_router",
+        "_sign_at", "_size", "_status", "_stream_started", "aggregated", "arrived", "backend", "blocks", "body",
+        "client", "counted_at", "expected", "first_at", "holder", "joined", "key", "kv_group", "kv_transfer_params",
+        "last_at", "leg", "prefilled_at", "prompt_counted", "request", "request_id", "sent_at", "tokens", "usage")  # fmt: skip
 
     def __init__(
         self, router: Router, client: Client, request: Request, body: ClientBody, key: int, request_id: bytes
@@ -112,6 +86,7 @@ class Exchange:
         self.backend: Backend | None = None
         self.kv_group = ""
         self.kv_transfer_params: msgspec.Raw | None = None
+        self.holder: Backend | None = None  # of the KV that they name
         self.aggregated = False
         self.tokens = 0.0  # of the prompt that must be computed: an estimate, then what prefill reported
         self.prompt_counted: int | None = None  # all tokens of the prompt, as prefill's usage says
@@ -130,7 +105,7 @@ class Exchange:
         self._size = self._status = 0
         self._content_type = b""
         self._retry_after: bytes | None = None
-        self._retried: set[Leg] = set()
+        self._retried: tuple[Leg, ...] = ()
         self._stream_started = False
         self._progress = self.arrived  # the last sign of the engine
         self._sign_at = self.arrived  # the last sign to the client, before the first token
@@ -139,12 +114,12 @@ class Exchange:
 
     def send_prefill(self, backend: Backend) -> None:
         """Begin the prefill leg on a pod."""
-        self.leg = Leg.PREFILL
+        self.leg = _PREFILL
         self._send(backend, prefill_body(self.body))
 
     def send_answer(self, backend: Backend) -> None:
         """Begin the leg that answers, on a pod."""
-        self.leg = Leg.ANSWER
+        self.leg = _ANSWER
         self._send(backend, decode_body(self.body, self.kv_transfer_params))
 
     def refuse(self, error: ClientError) -> None:
@@ -158,7 +133,7 @@ class Exchange:
 
     def sweep(self, now: float, request_timeout: float, stall_timeout: float) -> None:
         """Look at the clock: the whole request's time, an engine or a client that stalls, a sign of life."""
-        if self.leg is Leg.OVER:
+        if self.leg is _OVER:
             return
         if now - self.arrived > request_timeout:
             self.abandon(ClientError(504, f"the request took longer than {request_timeout:g} s", code="timeout"))
@@ -169,7 +144,7 @@ class Exchange:
                 self.client.abort()
             return
         # A whole answer gives no sign of progress until it is complete: only the request's own time bounds it.
-        watched = self.leg is Leg.PREFILL or (self.leg is Leg.ANSWER and self.body.stream)
+        watched = self.leg is _PREFILL or (self.leg is _ANSWER and self.body.stream)
         patience = stall_timeout + (self.expected if self.first_at is None else 0.0)
         if watched and now - max(self._progress, self.sent_at) > patience and self.backend is not None:
             self._cancel()
@@ -181,13 +156,13 @@ class Exchange:
 
     def client_gone(self) -> None:
         """The client has left: stop the engine's work at once."""
-        if self.leg is not Leg.OVER:
+        if self.leg is not _OVER:
             self._cancel()
             self._finish(Outcome.CANCELLED)
 
     def client_paused(self, paused: bool) -> None:
         """Let the engine wait for a slow client."""
-        if self._call is not None and self.leg is Leg.ANSWER:
+        if self._call is not None and self.leg is _ANSWER:
             self._call.pause(paused)
 
     # --- what the engine answers
@@ -196,7 +171,7 @@ class Exchange:
         """Decide by the head whether this is a stream to pipe or an answer to collect."""
         self._status, self._content_type, self._retry_after = status, content_type, retry_after
         self._progress = self._router.now()
-        if self.leg is Leg.ANSWER and self.body.stream and status == 200 and content_type.startswith(EVENT_STREAM):
+        if self.leg is _ANSWER and self.body.stream and status == 200 and content_type.startswith(EVENT_STREAM):
             self._events = EventStream(
                 wants_usage=self.body.wants_usage, wants_running_usage=self.body.wants_running_usage
             )
@@ -235,7 +210,7 @@ class Exchange:
             return
         body = b"".join(self._parts)
         self._parts.clear()
-        if self._status >= 500 and (self.leg is Leg.PREFILL or self._status in _PASSING) and self._may_retry():
+        if self._status >= 500 and (self.leg is _PREFILL or self._status in _PASSING) and self._may_retry():
             if (
                 self._status == 503 and self.backend is not None
             ):  # it drains or starts: ask its health before its next call
@@ -245,7 +220,7 @@ class Exchange:
             self._pass_on_error(body)
         elif self._status != 200:
             self._not_an_answer(f"answered {self._status}")
-        elif self.leg is Leg.PREFILL:
+        elif self.leg is _PREFILL:
             self._prefill_ended(read_reply(body))
         else:
             self._whole_answer(body)
@@ -254,18 +229,24 @@ class Exchange:
         """There is no (complete) answer."""
         self._call = None
         backend = self.backend
-        if self.leg is Leg.OVER or backend is None:
+        if self.leg is _OVER or backend is None:
             return
         self._router.broken(backend, why)
         if self._may_retry():
-            if self.leg is Leg.ANSWER and not unreachable:
-                self.kv_transfer_params = None  # the pod may have fetched and released it: another must compute it anew
+            if self.leg is _ANSWER and not unreachable:
+                self.forget_kv()  # the pod may have fetched and released it: another must compute it anew
             self._again(why)
             return
         log.warning("request failed", extra={"fields": {**self._facts(), "why": why}})
         self._end_with_error(
             ClientError(502, "the engine failed while serving the request", code="engine_failed"), Outcome.FAILED
         )
+
+    def forget_kv(self) -> None:
+        """Go on without what prefill left: nobody will fetch it now."""
+        if self.kv_transfer_params is not None and self.holder is not None:
+            self._router.unclaimed(self.holder, self.kv_transfer_params)
+        self.kv_transfer_params = None
 
     # --- inside
 
@@ -277,7 +258,7 @@ class Exchange:
         backend.dispatched += 1
         request = request_bytes(self.request.path, backend.host, body, self.request_id, self.request.trace)
         self._call = backend.call(request, self)
-        if self.client.paused_since is not None and self.leg is Leg.ANSWER:
+        if self.client.paused_since is not None and self.leg is _ANSWER:
             self._call.pause(True)
 
     def _may_retry(self) -> bool:
@@ -287,14 +268,15 @@ class Exchange:
         backend = self.backend
         if backend is None:
             return
-        self._retried.add(self.leg)
+        self._retried = (*self._retried, self.leg)
         log.info("leg repeated", extra={"fields": {**self._facts(), "why": why}})
         self._router.retry(self, backend)
 
     def _prefill_ended(self, reply: Reply) -> None:
         self.prefilled_at = self._router.now()
         has_handoff = bytes(reply.kv_transfer_params)[:1] == b"{"
-        self.kv_transfer_params = reply.kv_transfer_params if has_handoff else None
+        if has_handoff:
+            self.kv_transfer_params, self.holder = reply.kv_transfer_params, self.backend
         if not has_handoff:
             log.warning("prefill answered without hand-off data; decode serves the request whole",
                         extra={"fields": self._facts()})  # fmt: skip
@@ -351,7 +333,7 @@ class Exchange:
             self.client.start_stream(content_type, ((b"x-request-id", self.request_id),))
 
     def _end_with_error(self, error: ClientError, outcome: Outcome) -> None:
-        if self.leg is Leg.OVER:
+        if self.leg is _OVER:
             return
         self._finish(outcome)
         if self._stream_started:
@@ -361,11 +343,13 @@ class Exchange:
             self.client.fail(error, ((b"x-request-id", self.request_id),))
 
     def _finish(self, outcome: Outcome) -> None:
-        if self.leg is Leg.OVER:
+        if self.leg is _OVER:
             return
         if self._events is not None and self.usage is None:
             self.usage = self._events.usage
-        self.leg = Leg.OVER
+        self.leg = _OVER
+        if outcome is not Outcome.COMPLETED and self.first_at is None:
+            self.forget_kv()
         self._router.ended(self, outcome)
 
     def _cancel(self) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from steelyard.decide.queue.judge import Met, Outcome, length_class
 from steelyard.gateway.bodies import CHAT, COMPLETIONS, read_body
+from steelyard.gateway.connections import Connections
 from steelyard.gateway.errors import ClientError
 from steelyard.gateway.exchange import Exchange
 from steelyard.gateway.keys import ApiKeys
@@ -23,19 +24,22 @@ from steelyard.gateway.wire import error_response, full_response
 MODELS = b"/v1/models"
 _METHOD = {CHAT: b"POST", COMPLETIONS: b"POST", MODELS: b"GET"}
 _SPARE_CONNECTIONS = 1000  # open connections allowed beyond twice the concurrency limit
+_DESCRIPTOR_SHARE = 2  # of this process's descriptors clients may hold one half; engines' connections need as many
 
 
 class FrontDoor:
     """What every client connection is served by."""
 
-    def __init__(self, router: Router, keys: ApiKeys | None, started: int) -> None:
-        """`keys` None leaves the service open; `started` is the unix time shown as the model's creation."""
+    def __init__(self, router: Router, keys: ApiKeys | None, started: int, descriptors: int) -> None:
+        """`keys` None leaves the service open; `started` is the unix time shown as the model's creation; `descriptors`
+        are those that this process may have."""
         self.router = router
         self.now = router.now  # seconds on the loop's clock
         self.keys = keys
-        self.clients: set[Client] = set()
+        self.connections: Connections[Client] = Connections(self._most_connections)
         self.draining = False
         self._started = started
+        self._descriptors = descriptors
         self._serial = count(1)
         self._id_prefix = os.urandom(6).hex().encode() + b"-"
 
@@ -43,11 +47,6 @@ class FrontDoor:
     def body_limit(self) -> int:
         """Bytes of a request's body at most."""
         return self._settings.limits.body_bytes
-
-    @property
-    def full(self) -> bool:
-        """Whether no further connection should be taken."""
-        return len(self.clients) > 2 * self._settings.limits.concurrent + _SPARE_CONNECTIONS
 
     def serve(self, client: Client, request: Request) -> Answering | None:
         """Answer a request, at once (None) or by an exchange."""
@@ -72,11 +71,8 @@ class FrontDoor:
         """Count a request that was refused before it was whole."""
         self._count(error)
 
-    def sweep(self) -> None:
-        """Close connections that are idle or half-sent for too long."""
-        now = self.now()
-        for client in list(self.clients):
-            client.sweep(now)
+    def _most_connections(self) -> int:
+        return min(2 * self._settings.limits.concurrent + _SPARE_CONNECTIONS, self._descriptors // _DESCRIPTOR_SHARE)
 
     @property
     def _settings(self) -> Settings:

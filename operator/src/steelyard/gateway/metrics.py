@@ -6,13 +6,15 @@ legs, five length classes, and the engines that exist now.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from steelyard.decide.queue.judge import Met, Outcome
+from steelyard.gateway.connections import Connections
 
 PREFIX = "steelyard_gateway_"
 
@@ -68,12 +70,14 @@ class Metrics(Collector):
         self.answer_tokens = 0
         self.handoffs_missing = 0
         self.recomputed = 0
+        self.kv_given_up = 0
         self.settings_refused = 0
         self.ttft, self.e2e = Histogram(LATENCY_GRID), Histogram(LATENCY_GRID)
         self.tpot = Histogram(TOKEN_GRID)
         self.handoff = Histogram(LATENCY_GRID)
         self.prefill_queue, self.decode_queue = Histogram(LATENCY_GRID), Histogram(LATENCY_GRID)
         self.gauges: Gauges = list
+        self.ports: Mapping[str, Connections[Any]] = {}  # open connections by the port's name
 
     def judged(self, outcome: Outcome, ttft: Met, tpot: Met, length: str) -> None:
         """Count a request that ended."""
@@ -104,6 +108,7 @@ class Metrics(Collector):
             ("handoffs_missing", "Prefill answers without hand-off data; decode served the request whole.",
              self.handoffs_missing),
             ("recomputed", "Requests that decode served whole after a failed hand-off.", self.recomputed),
+            ("kv_given_up", "Prefilled KV that nobody would fetch any more, given up where it was held.", self.kv_given_up),
             ("settings_refused", "New settings that were refused; the old ones stayed in use.", self.settings_refused),
         ):  # fmt: skip
             yield CounterMetricFamily(PREFIX + name, text, value=value)
@@ -126,8 +131,27 @@ class Metrics(Collector):
         for role, histogram in (("prefill", self.prefill_queue), ("decode", self.decode_queue)):
             waited.add_metric((role,), buckets=histogram.buckets(), sum_value=histogram.sum)
         yield waited
+        yield from self._connections()
         for name, text, label, values in self.gauges():
             gauge = GaugeMetricFamily(PREFIX + name, text, labels=(label,))
             for key, value in values:
                 gauge.add_metric((key,), value)
             yield gauge
+
+    def _connections(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        opened = GaugeMetricFamily(PREFIX + "connections", "Open connections by port.", labels=("port",))
+        evicted = CounterMetricFamily(
+            PREFIX + "connections_evicted",
+            "Connections at rest that were closed to make room for others.",
+            labels=("port",),
+        )
+        refused = CounterMetricFamily(
+            PREFIX + "connections_refused",
+            "Connections refused because all there may be were at work.",
+            labels=("port",),
+        )
+        for port, connections in self.ports.items():
+            opened.add_metric((port,), len(connections.open))
+            evicted.add_metric((port,), connections.evicted)
+            refused.add_metric((port,), connections.refused)
+        yield from (opened, evicted, refused)

@@ -12,7 +12,16 @@ import time
 from dataclasses import dataclass
 
 from steelyard.decide.queue.windows import WINDOW_SECONDS
-from steelyard.gateway.admin import AdminConnection, Page, demand_page, live_page, metrics_page, ready_page
+from steelyard.gateway.admin import (
+    MOST_CONNECTIONS,
+    AdminConnection,
+    Page,
+    demand_page,
+    live_page,
+    metrics_page,
+    ready_page,
+)
+from steelyard.gateway.connections import Connections, descriptor_limit
 from steelyard.gateway.errors import ClientError
 from steelyard.gateway.files import WatchedFile
 from steelyard.gateway.frontdoor import FrontDoor
@@ -61,7 +70,9 @@ class Process:
         loop = asyncio.get_running_loop()
         metrics = Metrics()
         self._router = Router(self._settings, metrics, loop)
-        self._door = FrontDoor(self._router, self._read_keys(self._settings), int(time.time()))
+        self._door = FrontDoor(self._router, self._read_keys(self._settings), int(time.time()), descriptor_limit())
+        self._admin: Connections[AdminConnection] = Connections(lambda: MOST_CONNECTIONS)
+        metrics.ports = {"api": self._door.connections, "metrics": self._admin}
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         pages: dict[bytes, Page] = {
@@ -75,7 +86,9 @@ class Process:
         watch = self._discover(loop)
         server = await loop.create_server(lambda: Client(self._door), host, options.port, backlog=BACKLOG)
         # Last, so that a probe's first answer means that the API is open too.
-        admin = await loop.create_server(lambda: AdminConnection(pages), host, options.metrics_port)
+        admin = await loop.create_server(
+            lambda: AdminConnection(pages, self._admin), host, options.metrics_port, backlog=BACKLOG
+        )
         log.info("serving", extra={"fields": {"port": options.port, "model": self._settings.served_name}})
         gc.collect()
         gc.freeze()  # what lives for the whole process need not be looked at again
@@ -114,7 +127,9 @@ class Process:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             try:
-                self._door.sweep()
+                now = self._router.now()
+                self._door.connections.sweep(now)
+                self._admin.sweep(now)
                 self._router.sweep()
                 if self._router.now() >= files_due:
                     files_due = self._router.now() + FILES_SECONDS
@@ -173,15 +188,15 @@ class Process:
         server.close()
         deadline = self._router.now() + options.drain_timeout
         while True:
-            for client in list(door.clients):
+            for client in list(door.connections.open):
                 client.close_if_idle()
-            if not door.clients or self._router.now() >= deadline:
+            if not door.connections.open or self._router.now() >= deadline:
                 break
             await asyncio.sleep(0.05)
         left = list(self._router.exchanges.values())
         for exchange in left:
             exchange.abandon(ClientError(503, "the gateway is shutting down", retry_after=1))
-        for client in list(door.clients):
+        for client in list(door.connections.open):
             client.close_if_idle()
         await asyncio.sleep(0.05 if left else 0)
         log.info("ended", extra={"fields": {"abandoned": len(left)}})

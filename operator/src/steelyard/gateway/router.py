@@ -8,6 +8,8 @@ import asyncio
 import logging
 import time
 
+from msgspec import Raw
+
 from steelyard.api import labels
 from steelyard.decide.queue.admission import DecodeQueue, Sequence
 from steelyard.decide.queue.dispatch import Job, PrefillQueue
@@ -19,6 +21,7 @@ from steelyard.gateway.fleet import Fleet
 from steelyard.gateway.ledger import Ledger
 from steelyard.gateway.metrics import Metrics
 from steelyard.gateway.pods import Pod
+from steelyard.gateway.release import give_up
 from steelyard.gateway.settings import Settings
 from steelyard.gateway.upstream import Backend
 from steelyard.gateway.usage import Usage
@@ -37,7 +40,7 @@ class Router:
     def __init__(self, settings: Settings, metrics: Metrics, loop: asyncio.AbstractEventLoop) -> None:
         self.settings = settings
         self.metrics = metrics
-        self.now = loop.time  # seconds on the loop's clock
+        self.now = time.monotonic  # the loop's clock too, which counts whole milliseconds only
         self.ledger = Ledger(settings, metrics)
         self.exchanges: dict[int, Exchange] = {}
         self._loop = loop
@@ -155,6 +158,11 @@ class Router:
         self.metrics.aside[backend.pod.role] += 1
         self.fleet.set_aside(backend, why)
 
+    def unclaimed(self, holder: Backend, kv_transfer_params: Raw) -> None:
+        """Have a pod free KV that nobody will fetch, long before its lease ends."""
+        self.metrics.kv_given_up += 1
+        give_up(holder, kv_transfer_params)
+
     def ended(self, exchange: Exchange, outcome: Outcome) -> None:
         """A request is over: free what it held, learn, judge."""
         now = self.now()
@@ -234,10 +242,10 @@ class Router:
     # --- inside
 
     def _anybody_waits(self) -> bool:
-        if len(self._prefill):
+        if self._prefill.in_line:
             return True
         for queue in self._decode.values():  # noqa: SIM110 (at every event: a generator would double the cost)
-            if len(queue):
+            if queue.in_line:
                 return True
         return False
 
@@ -303,12 +311,14 @@ class Router:
         ready = [group for group, queue in self._decode.items() if queue.any_ready()]
         if not ready and self._aggregated:
             self.metrics.recomputed += exchange.kv_transfer_params is not None
-            exchange.leg, exchange.kv_transfer_params = Leg.WAIT_PREFILL, None
+            exchange.forget_kv()
+            exchange.leg = Leg.WAIT_PREFILL
             self._prefill.push(Job(exchange.key, exchange.tokens, exchange.prompt_tokens, exchange.arrived, None))
             return
         if ready and exchange.kv_group not in ready:
             self.metrics.recomputed += exchange.kv_transfer_params is not None
-            exchange.kv_group, exchange.kv_transfer_params = ready[0], None
+            exchange.forget_kv()
+            exchange.kv_group = ready[0]
         queue = self._decode_queue(exchange.kv_group)
         queue.push(Sequence(exchange.key, exchange.tokens, exchange.arrived))
 

@@ -13,10 +13,13 @@ from typing import Protocol, cast
 
 import httptools
 
+from steelyard.gateway.connections import Connections
 from steelyard.gateway.errors import ClientError
 from steelyard.gateway.request import NOTED, Request
 from steelyard.gateway.wire import (
     CONTINUE,
+    HEAD_SECONDS,
+    IDLE_SECONDS,
     LAST_CHUNK,
     MAX_HEAD,
     MAX_PIPELINED,
@@ -27,9 +30,7 @@ from steelyard.gateway.wire import (
     stream_head,
 )
 
-HEAD_SECONDS = 10.0  # from a request's first byte (or the connection's start) to the end of its head
 BODY_SECONDS = 60.0  # from there to the end of its body
-IDLE_SECONDS = 75.0  # of an unused connection
 LINGER_SECONDS = 2.0  # of reading on after a refusal
 FLUSH_SECONDS = 30.0  # that a closing connection's client may go without reading anything of what is left for it
 
@@ -52,11 +53,7 @@ class Service(Protocol):
     """What serves the requests."""
 
     draining: bool
-    clients: "set[Client]"
-
-    @property
-    def full(self) -> bool:
-        """Return whether no further connection can be taken."""
+    connections: "Connections[Client]"
 
     @property
     def body_limit(self) -> int:
@@ -86,6 +83,7 @@ class Client(asyncio.Protocol):
         "_pending",
         "_reading_paused",
         "_refused",
+        "_resting",
         "_rx",
         "_service",
         "_serving",
@@ -98,6 +96,7 @@ class Client(asyncio.Protocol):
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._resting = service.connections.resting
         self._parser = httptools.HttpRequestParser(self)
         self._pending: deque[Request] = deque()
         self._answering: Answering | None = None
@@ -117,18 +116,17 @@ class Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a connection; cap its buffers, so that a stalled client stalls its engine and fills no memory."""
         self._transport = cast(asyncio.Transport, transport)
-        if self._service.full:
+        if not self._service.connections.admit(self):
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(WRITE_HIGH_WATER)
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
         self._deadline = self._service.now() + HEAD_SECONDS
-        self._service.clients.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         self.closed = True
-        self._service.clients.discard(self)
+        self._service.connections.remove(self)
         self._pending.clear()
         answering, self._answering = self._answering, None
         if answering is not None:
@@ -172,6 +170,10 @@ class Client(asyncio.Protocol):
         """Break the connection off."""
         self._transport.abort()
 
+    def flushing(self) -> bool:
+        """Return whether something written is still on its way."""
+        return self._transport.get_write_buffer_size() > 0
+
     # --- reading requests
 
     def data_received(self, data: bytes) -> None:
@@ -192,6 +194,8 @@ class Client(asyncio.Protocol):
                 self._head_too_large()
         else:
             self._bare_reads = 0
+        if self._rx is not None and self in self._resting:  # it is sending: others have been at rest for longer
+            self._resting[self] = self._resting.pop(self)
         if len(self._pending) >= MAX_PIPELINED and not self._reading_paused:
             self._reading_paused = True
             self._transport.pause_reading()
@@ -322,6 +326,7 @@ class Client(asyncio.Protocol):
             self._close()
             return
         self._deadline = self._service.now() + IDLE_SECONDS
+        self._resting[self] = None
         if self._reading_paused and len(self._pending) < MAX_PIPELINED:
             self._reading_paused = False
             self._transport.resume_reading()
@@ -341,6 +346,7 @@ class Client(asyncio.Protocol):
                 and not self._transport.is_closing()
             ):
                 request = self.request = self._pending.popleft()
+                self._resting.pop(self, None)
                 answering = self._service.serve(self, request)
                 if self.request is request:
                     self._answering = answering

@@ -8,6 +8,7 @@ on a fresh one, unseen by the caller.
 
 import asyncio
 import socket
+from time import monotonic
 from typing import Protocol, cast
 
 import httptools
@@ -39,21 +40,16 @@ class Caller(Protocol):
 class Call:
     """One request to an engine under way. `cancel` ends it at once, and with it the engine's work."""
 
-    __slots__ = ("_backend", "_fresh", "_over", "_paused", "caller", "connection", "request")
+    __slots__ = ("_backend", "_fresh", "_paused", "caller", "connection", "over", "request")
 
     def __init__(self, backend: "Backend", request: bytes, caller: Caller) -> None:
         self._backend = backend
         self._fresh = False
-        self._over = False
+        self.over = False  # the caller has been told the end, or has cancelled
         self._paused = False
         self.request = request
         self.caller = caller
         self.connection: Upstream | None = None
-
-    @property
-    def over(self) -> bool:
-        """Whether the caller has been told the end, or has cancelled."""
-        return self._over
 
     def cancel(self) -> None:
         """Give the call up; the caller hears nothing more."""
@@ -68,7 +64,7 @@ class Call:
 
     def attach(self, connection: "Upstream", *, fresh: bool) -> None:
         """Start on an open connection."""
-        if self._over:
+        if self.over:
             connection.release(keep=True)
             return
         self._fresh = fresh
@@ -84,7 +80,7 @@ class Call:
 
     def broken(self, why: str, *, unreachable: bool = False, nothing_received: bool = False) -> None:
         """The connection failed."""
-        if self._over:
+        if self.over:
             return
         self.connection = None
         if nothing_received and not self._fresh and not unreachable:
@@ -94,9 +90,9 @@ class Call:
         self.caller.answer_failed(why, unreachable=unreachable)
 
     def _finish(self) -> bool:
-        if self._over:
+        if self.over:
             return False
-        self._over = True
+        self.over = True
         self._backend.calls -= 1
         return True
 
@@ -110,7 +106,7 @@ class Backend:
         self.host = f"{address}:{pod.port}".encode()
         self.calls = 0
         self.dispatched = 0
-        self._loop = loop
+        self.loop = loop
         self._idle: list[Upstream] = []
         self._opening: set[asyncio.Task[None]] = set()
 
@@ -118,7 +114,7 @@ class Backend:
         """Send a request. The caller may hear of a failure only after this has returned."""
         self.calls += 1
         call = Call(self, request, caller)
-        now = self._loop.time()
+        now = monotonic()
         while self._idle:
             connection = self._idle.pop()
             if connection.usable(now):
@@ -130,14 +126,14 @@ class Backend:
 
     def open(self, call: Call) -> None:
         """Open a connection for a call."""
-        task = self._loop.create_task(self._open(call))
+        task = self.loop.create_task(self._open(call))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
     async def _open(self, call: Call) -> None:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
-                _, connection = await self._loop.create_connection(
+                _, connection = await self.loop.create_connection(
                     lambda: Upstream(self), self.pod.address, self.pod.port
                 )
         except (OSError, TimeoutError, ValueError) as error:  # ValueError: an address that nobody can have
@@ -153,7 +149,7 @@ class Backend:
         if len(self._idle) >= MAX_IDLE:
             connection.close()
             return
-        connection.idle_since = self._loop.time()
+        connection.idle_since = monotonic()
         self._idle.append(connection)
 
     def forget(self, connection: "Upstream") -> None:
@@ -195,6 +191,8 @@ class Upstream(asyncio.Protocol):
         self._call: Call | None = None
         self._parser = httptools.HttpResponseParser(self)  # serves one answer after the other
         self._paused = False
+        self._parts: list[bytes] = []
+        self._retry_after: bytes | None = None
         self.idle_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -213,8 +211,8 @@ class Upstream(asyncio.Protocol):
         self._ended = self._head_done = self._keep_alive = self._received = self._surplus = False
         self._head_bytes = 0
         self._content_type = b""
-        self._retry_after: bytes | None = None
-        self._parts: list[bytes] = []
+        self._retry_after = None
+        self._parts = []
         self._transport.write(call.request)
 
     def pause(self, paused: bool) -> None:
@@ -239,7 +237,8 @@ class Upstream(asyncio.Protocol):
     def release(self, *, keep: bool) -> None:
         """End a call's use of this connection."""
         self._call = None
-        self.pause(False)
+        if self._paused:
+            self.pause(False)
         if keep and not self._transport.is_closing():
             self._backend.keep(self)
         else:

@@ -1,6 +1,5 @@
 """Token counts as engines report them in `usage`; partial and missing ones are tolerated, impossible ones not believed."""
 
-from contextlib import suppress
 from typing import Annotated
 
 import msgspec
@@ -54,9 +53,15 @@ _decode_usage = msgspec.json.Decoder(Usage | None).decode
 
 def read_reply(body: bytes) -> Reply:
     """Read what the gateway needs of an engine's answer; what cannot be read counts as left out."""
-    with suppress(msgspec.MsgspecError, RecursionError):
+    try:
         return _decode_reply(body)
-    try:  # an impossible usage, most likely: the rest may be well
+    except (msgspec.MsgspecError, RecursionError):
+        return _read_without_usage(body)
+
+
+def _read_without_usage(body: bytes) -> Reply:
+    """Read an answer whose usage is impossible, most likely: the rest may be well."""
+    try:
         answer = _decode_with_unread_usage(body)
     except (msgspec.MsgspecError, RecursionError):
         return Reply()

@@ -4,6 +4,8 @@ from functools import lru_cache
 
 from steelyard.gateway.errors import ClientError, error_body
 
+HEAD_SECONDS = 10.0  # from a request's first byte (or the connection's start) to the end of its head
+IDLE_SECONDS = 75.0  # of an unused connection
 MAX_HEAD = 32 * 1024  # bytes of a request's or response's head
 MAX_REPLY = 64 * 1024 * 1024  # bytes of an answer that is not streamed
 MAX_PIPELINED = 8  # requests read ahead on one connection

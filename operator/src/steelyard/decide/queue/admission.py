@@ -41,7 +41,7 @@ class DecodeQueue(RoleQueue[Sequence]):
     def backed_up(self) -> bool:
         """Whether so many wait that more prefills would only hold KV which expires before its turn: more than half the
         slots of the ready replicas, and at least one."""
-        waiting = len(self._line.waiting)
+        waiting = len(self.in_line)
         return waiting > 0 and waiting >= self.slots * len(self._ready) // 2
 
     def push(self, sequence: Sequence) -> None:
@@ -53,7 +53,7 @@ class DecodeQueue(RoleQueue[Sequence]):
         """A prefilled request arrives, and is placed at once where nobody waits and a slot is free: return the replica.
         None: it is in line now. Raises ValueError if its key is already known."""
         self._learn_of(sequence)
-        replica = None if self._line.waiting else self._least()
+        replica = None if self.in_line else self._least()
         if replica is None:
             self._enqueue(sequence)
             return None
@@ -80,7 +80,7 @@ class DecodeQueue(RoleQueue[Sequence]):
     def step(self, now: float) -> list[Dispatch]:
         """Decide everything that can be decided at `now`."""
         sent: list[Dispatch] = []
-        while self._line.waiting:
+        while self.in_line:
             replica = self._least()
             if replica is None:
                 break

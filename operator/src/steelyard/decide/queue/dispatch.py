@@ -91,7 +91,7 @@ class PrefillQueue(RoleQueue[Job]):
         """A request arrives, and is placed at once where `push` and `step` would place it without anybody waiting: return
         the replica. None: it is in line now. Raises ValueError if its key is already known."""
         self._learn_of(job)
-        least = None if self._line.waiting else self._least()
+        least = None if self.in_line else self._least()
         if least is not None and self._room(least):
             chosen = self._preferred(job, least)
             seconds = self._seconds_on(job, chosen)
@@ -106,7 +106,6 @@ class PrefillQueue(RoleQueue[Job]):
         """The replica finished the prefill of `key`; the slot stays taken until `drop`. Harmless if told twice."""
         replica = self._at.get(key)
         if replica is not None and replica.finish(key):
-            replica.kept.add(key)
             replica.since = now
 
     def alone(self, key: int) -> bool:
@@ -135,7 +134,7 @@ class PrefillQueue(RoleQueue[Job]):
     def step(self, now: float) -> list[Dispatch]:
         """Decide everything that can be decided at `now`."""
         sent: list[Dispatch] = []
-        while self._line.waiting:
+        while self.in_line:
             replica = self._least()
             if replica is None:
                 break

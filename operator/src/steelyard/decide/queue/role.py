@@ -40,18 +40,9 @@ class Replica:
     turn: int = 0  # serial of the last dispatch: equals take turns
     work: float = 0.0  # what is dispatched and unfinished, in the queue's unit
     doing: dict[int, float] = field(default_factory=dict)  # key -> its share of the work
-    kept: set[int] = field(default_factory=set)  # keys whose work is done and that hold a slot still
+    held: int = 0  # slots taken: by those it works for, and by those whose work is done and that stay
     alone: bool = False  # what it does now has had it to itself from its start
     since: float = 0.0  # when its first unfinished work was started, as far as we know (seconds)
-
-    @property
-    def held(self) -> int:
-        """How many slots are taken."""
-        return len(self.doing) + len(self.kept)
-
-    def order(self) -> tuple[int, int, str]:
-        """Who is preferred among those with equal work."""
-        return len(self.doing) + len(self.kept), self.turn, self.name
 
     def finish(self, key: int) -> bool:
         """Take a request's work off; False if it has none here any more."""
@@ -69,6 +60,7 @@ class RoleQueue(Generic[R]):
         """`slots` bounds the requests that one replica may hold for us; None: no bound."""
         self.slots = slots
         self._line = Backlog()
+        self.in_line = self._line.waiting  # those that wait, by key in order of entry; to be read only
         self._known: dict[int, R] = {}  # waiting or dispatched
         self._at: dict[int, Replica] = {}  # where a dispatched request is
         self._replicas: dict[str, Replica] = {}
@@ -77,7 +69,7 @@ class RoleQueue(Generic[R]):
 
     def __len__(self) -> int:
         """How many wait here."""
-        return len(self._line)
+        return len(self.in_line)
 
     @property
     def queued_tokens(self) -> float:
@@ -127,10 +119,12 @@ class RoleQueue(Generic[R]):
         for replica in self._ready:
             if slots is not None and replica.held >= slots:
                 continue
+            if least is not None and replica.work > least.work:
+                continue
             if (
                 least is None
                 or replica.work < least.work
-                or (replica.work == least.work and replica.order() < least.order())
+                or (replica.held, replica.turn, replica.name) < (least.held, least.turn, least.name)
             ):
                 least = replica
         return least
@@ -138,12 +132,13 @@ class RoleQueue(Generic[R]):
     def _elsewhere(self, failed: Replica | None) -> Replica | None:
         """Where a request whose replica failed goes at once: to another ready one if there is one, slots or not."""
         others = [replica for replica in self._ready if replica is not failed] or self._ready
-        return min(others, key=lambda replica: (replica.work, replica.order()), default=None)
+        return min(others, key=lambda r: (r.work, r.held, r.turn, r.name), default=None)
 
     def _place(self, key: int, replica: Replica, share: float) -> None:
         replica.alone = not replica.doing
         replica.doing[key] = share
         replica.work += share
+        replica.held += 1
         self._at[key] = replica
         self._turn = replica.turn = self._turn + 1
 
@@ -153,7 +148,7 @@ class RoleQueue(Generic[R]):
         if replica is None:
             return None
         replica.finish(key)
-        replica.kept.discard(key)
+        replica.held -= 1
         if not replica.ready and not replica.held:
             self._replicas.pop(replica.name, None)
         return replica
