@@ -78,8 +78,10 @@ def unpack_codes(packed: Tensor) -> Tensor:
 
 def global_scale(*weights: Tensor) -> Tensor:
     """NVFP4's g [1] for one weight, or for several that an engine fuses."""
-    largest = max(weight.abs().max().float().item() for weight in weights)
-    return torch.tensor([LARGEST * LARGEST_SCALE / max(largest, 1e-30)], device=weights[0].device)
+    largest = (
+        torch.stack([weight.abs().max().float() for weight in weights]).max().clamp(min=torch.finfo(torch.float32).tiny)
+    )
+    return (LARGEST * LARGEST_SCALE / largest).reshape(1)
 
 
 def quantize_nvfp4(weight: Tensor, shared: Tensor | None = None) -> Fp4:
