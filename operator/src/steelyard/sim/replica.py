@@ -102,6 +102,12 @@ class Replica:
         self.kv -= request.context
         if self.waiting or self.incoming:
             self.host.at(now, self.kick)
+        elif self.idle():
+            self.host.at(now, self._emptied)
+
+    def _emptied(self, now: float) -> None:
+        """Nothing is left here, perhaps the last of what a draining replica had."""
+        self.host.passed(self, now)
 
     def cancel(self, request: Request) -> None:
         """Forget a sequence that has not joined yet: its source died."""
