@@ -45,7 +45,8 @@ class Wire:
     def exchange(self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> Answer:
         """Send one request and read its answer; raises `Broken`. Repeating is the work queue's business."""
         try:
-            answer = self._pool.urlopen(  # of the one host: finding it anew by URL would take a quarter of the call's CPU
+            # The pool of the one host: finding it anew by URL takes a quarter of the call's CPU.
+            answer = self._pool.urlopen(
                 method,
                 self._prefix + target,
                 body=body or None,
