@@ -94,13 +94,21 @@ class LocalCluster(Cluster):
         self.advertise(self.specification()["accelerators"])
 
     def stop_apiserver(self, signal: str = "KILL") -> None:
-        """End the API server; everything else goes on without it."""
-        self.machine(CONTROL_PLANE).stop("apiserver", signal)
+        """End the API server, and the controller manager with it; everything else goes on without them.
+
+        An elected controller manager ends by itself when it cannot renew its lease, and forgets what it knew. One that went on
+        would take every node for lost the moment the API server is back, before the kubelets have told of themselves.
+        """
+        cp = self.machine(CONTROL_PLANE)
+        cp.stop("apiserver", signal)
+        cp.stop("controller-manager", signal)
 
     def start_apiserver(self) -> None:
-        """Start the API server again and wait until it is ready."""
-        self.machine(CONTROL_PLANE).start("apiserver", controlplane.apiserver(self.programs, self.layout.pki))
+        """Start the API server again, wait until it is ready, and start the controller manager."""
+        cp = self.machine(CONTROL_PLANE)
+        cp.start("apiserver", controlplane.apiserver(self.programs, self.layout.pki))
         self.wait_for_api()
+        cp.start("controller-manager", controlplane.controller_manager(self.programs, self.layout.pki))
 
     def wait_for_api(self) -> None:
         """Wait until the API server says that it is ready."""
