@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from bench.evidence import distserve, dynamo, speed
+from bench.evidence import distserve, dynamo, floors, speed
 
 
 class Item(NamedTuple):
@@ -24,6 +24,11 @@ class Item(NamedTuple):
 ITEMS = {
     "distserve": Item(distserve.sweep, True, "35 cells of DistServe's own simulator"),
     "dynamo-static": Item(dynamo.sweep, True, "eight static ratios of Dynamo 1.4.2's replay"),
+    "floor-five-fixed": Item(floors.five_fixed, True, "five fixed replicas behind the gateway"),
+    "floor-traces": Item(floors.traces, True, "the law on five traces, one default"),
+    "floor-mixes": Item(floors.mixes, False, "role changes against the best static ratio, fixed budget"),
+    "floor-moving": Item(floors.moving, False, "moving mixes with scaling"),
+    "startups": Item(floors.startups, False, "the five traces with starts of 10, 180 and 600 s"),
     "speed": Item(speed.measure, True, "requests simulated per CPU-second"),
 }
 
