@@ -42,10 +42,12 @@ def test_a_replayed_event_asks_again_without_urgency() -> None:
 def test_children_ask_for_their_service_and_strangers_for_nothing() -> None:
     asks = Asks()
     asks.services.service(None, service_body())
-    child = {"metadata": {"name": "x", "namespace": "team-a", "labels": {SERVICE: "chat"}}}
+    child = {"kind": "Service", "metadata": {"name": "x", "namespace": "team-a", "labels": {SERVICE: "chat"}}}
     asks.services.child(child)
-    asks.services.child({"metadata": {"name": "x", "namespace": "team-b", "labels": {SERVICE: "chat"}}})
-    asks.services.child({"metadata": {"name": "x", "namespace": "team-a"}})
+    asks.services.child(
+        {"kind": "Service", "metadata": {"name": "x", "namespace": "team-b", "labels": {SERVICE: "chat"}}}
+    )
+    asks.services.child({"kind": "Service", "metadata": {"name": "x", "namespace": "team-a"}})
     assert asks.made[1:] == [(KEY, FOLD_SECONDS, False)]
 
 
@@ -53,7 +55,9 @@ def test_a_deletion_is_looked_at_and_later_children_ask_for_nothing() -> None:
     asks = Asks()
     asks.services.service(None, service_body())
     asks.services.service("DELETED", service_body())
-    asks.services.child({"metadata": {"name": "x", "namespace": "team-a", "labels": {SERVICE: "chat"}}})
+    asks.services.child(
+        {"kind": "Service", "metadata": {"name": "x", "namespace": "team-a", "labels": {SERVICE: "chat"}}}
+    )
     assert [key for key, _, _ in asks.made] == [KEY, KEY]
 
 

@@ -23,6 +23,7 @@ from steelyard.observe.resources import CHILD_KINDS
 from steelyard.run.health import Health
 from steelyard.run.queue import WorkQueue
 from steelyard.run.reconcile import Reconciler, Result
+from steelyard.run.rest import Rest
 from steelyard.run.watching import _Services
 
 NAMESPACE, NAME = "team-a", "chat"
@@ -89,7 +90,8 @@ class World:
         """Begin anew, with nothing but what the API server holds."""
         self.queue: WorkQueue[tuple[str, str]] = WorkQueue()
         health = Health(loop_turned=0)
-        self.services = _Services(self._ask, self.queue.forget, health)
+        self.rest = Rest(RESYNC_SECONDS, lambda: self.now)
+        self.services = _Services(self._ask, self.queue.forget, health, self.rest.told)
         self.lose_watches()
 
     def _ask(self, key: tuple[str, str], after: float = 0.0, urgent: bool = False) -> None:
@@ -145,7 +147,7 @@ class World:
 
     def reconcile(self, faults: int = 0) -> Result:
         """One look, by whichever replica."""
-        operator = Reconciler(self.api, SITE, "operator-1", RESYNC_SECONDS)
+        operator = Reconciler(self.api, SITE, "operator-1", RESYNC_SECONDS, rest=self.rest)
         return operator(*KEY, faults, START + timedelta(seconds=self.now))
 
     @contextmanager

@@ -27,16 +27,21 @@ class Observation:
     children: dict[tuple[str, str], Body]  # by kind and name
     revisions: tuple[Body, ...]  # ControllerRevisions, oldest first
     pods: tuple[Body, ...] = ()  # of engines and gateways
+    left_out: frozenset[str] = frozenset()  # kinds of children that were not read
 
 
-def observe(api: Api, namespace: str, name: str) -> Observation | None:
-    """Look at one service; None when it is gone or going (its children then follow by their owner reference)."""
+def observe(api: Api, namespace: str, name: str, leave_out: frozenset[str] = frozenset()) -> Observation | None:
+    """Look at one service; None when it is gone or going (its children then follow by their owner reference).
+
+    Kinds of children to `leave_out` are not read; never Deployments, whose counts the snapshot holds.
+    """
     service = api.find(INFERENCE_SERVICE, namespace, name)
     if service is None or "deletionTimestamp" in service["metadata"]:
         return None
     ours = f"{labels.MANAGED_BY}={labels.MANAGER},{labels.SERVICE}={name}"
     uid = service["metadata"]["uid"]
-    *of_kinds, all_revisions, pods = api.lists((*CHILD_KINDS, CONTROLLER_REVISION, POD), namespace, ours)
+    kinds = (resource for resource in CHILD_KINDS if resource.kind not in leave_out)
+    *of_kinds, all_revisions, pods = api.lists((*kinds, CONTROLLER_REVISION, POD), namespace, ours)
     children = {(body["kind"], body["metadata"]["name"]): body for bodies in of_kinds for body in bodies}
     revisions = sorted(
         (body for body in all_revisions if _owned_by(body, uid)), key=lambda body: int(body.get("revision") or 0)
@@ -48,7 +53,7 @@ def observe(api: Api, namespace: str, name: str) -> Observation | None:
         pods=tuple(pod_of(body) for body in pods),
         revisions=tuple(_revision(body) for body in revisions),
     )
-    return Observation(snapshot, children, tuple(revisions), tuple(pods))
+    return Observation(snapshot, children, tuple(revisions), tuple(pods), leave_out)
 
 
 def accelerator_names(spec: Body) -> list[str]:

@@ -25,6 +25,7 @@ from steelyard.run.autoscaler import Autoscaler
 from steelyard.run.fleet import Fleet
 from steelyard.run.health import Health
 from steelyard.run.reconcile import Reconciler
+from steelyard.run.rest import Rest
 from steelyard.run.settings import Settings, SettingsError, identity, load
 from steelyard.run.work import Work
 from steelyard.run.worker import Worker
@@ -63,12 +64,13 @@ async def operate(settings: Settings, port: int) -> None:
     elector = Elector(connect(told=metrics.count_call), own_namespace, settings.lease_name, me)
     api = connect(may_write=lambda: elector.leading(time.monotonic()), told=metrics.count_call)
     fleet = Fleet() if settings.prometheus is not None else None
-    reconcile = Reconciler(api, settings.site(own_namespace), me, settings.resync_seconds, fleet)
+    rest = Rest(settings.resync_seconds)
+    reconcile = Reconciler(api, settings.site(own_namespace), me, settings.resync_seconds, fleet, rest)
 
     worker = Worker(Work(reconcile, health), lambda: health.leading, settings.workers)
     await _wait_for_kinds(api, settings, health)
     registry = kopf.OperatorRegistry()
-    watching.register(registry, worker, health)
+    watching.register(registry, worker, health, rest)
     watches = kopf.operator(
         registry=registry,
         settings=watching.settings(),

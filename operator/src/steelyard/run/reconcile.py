@@ -25,6 +25,7 @@ from steelyard.observe.client import Api, Denied, Malformed, NotLeading, Unreach
 from steelyard.observe.snapshot import Observation, observe
 from steelyard.run import metrics
 from steelyard.run.fleet import Fleet, view
+from steelyard.run.rest import Rest
 
 FAULTS_UNTIL_TOLD = 3  # an error of ours is shown in status once it happened this often in a row
 NAMESPACE_GOING_SECONDS = 10.0
@@ -50,7 +51,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Reconciler:
-    """Everything a reconcile needs besides the key; `reporter` names this replica in events.
+    """Everything a reconcile needs besides the key; `reporter` names this replica in events, `rest` what need not be read.
 
     With a `fleet` an autoscaler runs, which gets to know of every look, and which writes the numbers of replicas.
     """
@@ -60,16 +61,18 @@ class Reconciler:
     reporter: str
     resync_seconds: float
     fleet: Fleet | None = None
+    rest: Rest = field(default_factory=lambda: Rest(full_seconds=0))  # by default every look is at everything
 
     def __call__(self, namespace: str, name: str, faults: int, now: datetime) -> Result:
         """Reconcile one service; `faults` is how many runs before this one failed in a row."""
-        seen = observe(self.api, namespace, name)
-        if seen is None:
+        looked = self._look(namespace, name)
+        if looked is None:
             metrics.forget_service(namespace, name)
+            self.rest.forget((namespace, name))
             if self.fleet is not None:
                 self.fleet.forget((namespace, name))
             return Result(None, outcome="gone")
-        plan = planning.plan(seen.snapshot, autoscaled=self.fleet is not None)
+        seen, plan = looked
         if self.fleet is not None:
             self.fleet.put((namespace, name), view(seen, plan))
         done = Done()
@@ -100,7 +103,21 @@ class Reconciler:
         self._report(seen, plan, failure, done, now, silent=fault is not None and failure is None)
         if fault is not None:
             raise fault
+        if plan.keep is not None and not plan.paused and failure is None and not done.changes:
+            self.rest.settled((namespace, name), plan.keep.name)
         return Result(again, int(seen.snapshot.service["metadata"].get("generation") or 0), outcome)
+
+    def _look(self, namespace: str, name: str) -> tuple[Observation, planning.Plan] | None:
+        """See the service and plan. What is at rest is left out, unless it turns out that other children are wanted now."""
+        left = self.rest.begin((namespace, name))
+        looked = self._see(namespace, name, left.kinds)
+        if looked is not None and left.kinds and not _keeps(looked[1], left.revision):
+            looked = self._see(namespace, name, frozenset())
+        return looked
+
+    def _see(self, namespace: str, name: str, leave_out: frozenset[str]) -> tuple[Observation, planning.Plan] | None:
+        seen = observe(self.api, namespace, name, leave_out)
+        return (seen, planning.plan(seen.snapshot, autoscaled=self.fleet is not None)) if seen is not None else None
 
     def _carry_out(self, seen: Observation, plan: planning.Plan, done: Done) -> None:
         snapshot = seen.snapshot
@@ -113,7 +130,8 @@ class Reconciler:
             rehearse(self.api, claims)
             store(self.api, render.revision(plan.service, rendered, plan.spec_hash, number))
         elif plan.keep is not None:
-            claims = claim(self.api, owner, map(dict, plan.keep.children), seen.children)
+            wanted = (dict(child) for child in plan.keep.children if child["kind"] not in seen.left_out)
+            claims = claim(self.api, owner, wanted, seen.children)
         else:
             return
         bring(self.api, owner, claims, seen.children, done.changes)
@@ -146,6 +164,10 @@ class Reconciler:
             metrics.show_replicas(meta["namespace"], meta["name"], status)
         for note in [*_notes(done), *told]:
             tell(self.api, service, note.reason, note.message, self.reporter, note.warning, now)
+
+
+def _keeps(plan: planning.Plan, revision: str) -> bool:
+    return plan.keep is not None and plan.keep.name == revision
 
 
 def _notes(done: Done) -> list[reporting.Note]:

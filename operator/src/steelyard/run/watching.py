@@ -14,6 +14,7 @@ import kopf
 from steelyard.api import labels
 from steelyard.observe.resources import ACCELERATOR, CHILD_KINDS, INFERENCE_SERVICE, POD
 from steelyard.run.health import Health
+from steelyard.run.rest import Rest
 from steelyard.run.worker import Key, Worker
 
 FOLD_SECONDS = 0.3  # children change in bursts, our own writes included: one look for the lot
@@ -37,9 +38,9 @@ def settings() -> kopf.OperatorSettings:
     return found
 
 
-def register(registry: kopf.OperatorRegistry, worker: Worker, health: Health) -> None:
+def register(registry: kopf.OperatorRegistry, worker: Worker, health: Health, rest: Rest) -> None:
     """Add the handlers."""
-    services = _Services(worker.ask, worker.forget, health)
+    services = _Services(worker.ask, worker.forget, health, rest.told)
 
     @kopf.on.login(registry=registry)
     def login(**given: Any) -> kopf.ConnectionInfo | None:
@@ -63,10 +64,17 @@ def register(registry: kopf.OperatorRegistry, worker: Worker, health: Health) ->
 class _Services:
     """The known services and what the last event said of each."""
 
-    def __init__(self, ask: Callable[..., None], forget: Callable[[Key], None], health: Health) -> None:
+    def __init__(
+        self,
+        ask: Callable[..., None],
+        forget: Callable[[Key], None],
+        health: Health,
+        told: Callable[[Key, str], None] = lambda key, kind: None,
+    ) -> None:
         self._ask = ask
         self._forget = forget
         self._health = health
+        self._told = told
         self._seen: dict[Key, str] = {}
 
     def service(self, kind: str | None, body: dict[str, Any]) -> None:
@@ -89,6 +97,7 @@ class _Services:
         meta = body["metadata"]
         name = (meta.get("labels") or {}).get(labels.SERVICE)
         key = (meta.get("namespace", ""), name or "")
+        self._told(key, body["kind"])
         if key in self._seen:
             self._ask(key, after=FOLD_SECONDS)
 
