@@ -108,4 +108,7 @@ class Decision:
     ruled: str  # name of the term that set the total
     limited_by: LimitedBy
     act: bool  # False: told, not done (Recommend, Off)
+    slots: int | None
+    """R: the sequences that the gateways should let one decode replica hold (their `decodeSlots`); None: unknown, leave
+    it. A replica past it misses TPOT for all of them, and it changes with the contexts that requests have."""
     memory: Memory
