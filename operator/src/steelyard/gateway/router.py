@@ -338,7 +338,10 @@ class Router:
         return running > CONVERTING_SHARE * self.settings.slots_here
 
     def _converting(self) -> bool:
-        return any(queue.retiring() for queue in self._decode.values())
+        for queue in self._decode.values():  # noqa: SIM110 (as above)
+            if queue.retiring():
+                return True
+        return False
 
     def _gauges(self) -> list[tuple[str, str, str, list[tuple[str, float]]]]:
         decode = self._decode.values()

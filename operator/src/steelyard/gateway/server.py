@@ -180,7 +180,7 @@ class Client(asyncio.Protocol):
         """Feed one read through the parser, then serve what it held."""
         if self._lingering or self._refused is not None:
             return
-        if self._rx is None and b"h2c" in data:
+        if self._rx is None and data.find(b"h2c", 0, data.find(b"\r\n\r\n")) >= 0:  # a long body is not searched
             data = _OFFER.sub(b"", data)
         rx, head_was_done = self._rx, self._head_done
         size = rx.size if rx is not None else 0
