@@ -19,6 +19,13 @@ from steelyard.gateway.wire import MAX_HEAD, SOCKET_BUFFER
 CONNECT_TIMEOUT_SECONDS = 2.0
 IDLE_SECONDS = 4.0  # engines close idle connections after about 5 s: do not race them
 MAX_IDLE = 256
+# Without a byte for 15 s the kernel asks; after three questions without an answer, 5 s each, the connection is broken.
+KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
 
 
 class Caller(Protocol):
@@ -196,10 +203,13 @@ class Upstream(asyncio.Protocol):
         self.idle_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Cap the kernel's buffers: a stalled client must stall its engine, not fill memory here."""
+        """Cap the kernel's buffers: a stalled client must stall its engine, not fill memory here. And let the kernel ask
+        whether the other side is still there: a whole answer is silent until it is complete, and so is a lost node."""
         self._transport = cast(asyncio.Transport, transport)
         raw = transport.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER)
+        for level, option, value in KEEPALIVE:
+            raw.setsockopt(level, option, value)
 
     def usable(self, now: float) -> bool:
         """Whether this idle connection can take a call without racing the engine's own time-out."""
