@@ -58,6 +58,17 @@ PROMETHEUS = Program(
 )
 """Runs in a pod, of an image that holds nothing else (`e2e/monitoring`). Of its ways to find targets only Kubernetes' is in."""
 
+PROMTOOL = Program(
+    "promtool",
+    "prometheus",
+    "github.com/prometheus/prometheus/cmd/promtool",
+    1010,
+    PROMETHEUS.linker,
+    tags=PROMETHEUS.tags,
+)
+"""Evaluates queries over made-up series, and writes a store of them: for tests and benchmarks, never in a cluster."""
+
+
 
 def build_command(program: Program, go: Path, out: Path) -> list[str]:
     """The command that builds `program` to `out`; `-v` makes it name each package that it compiles.

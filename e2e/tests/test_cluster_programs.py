@@ -9,7 +9,7 @@ import pytest
 from e2e import packages
 from e2e.cluster import paths, toolchain
 from e2e.cluster.local import settings
-from e2e.cluster.programs import COMPONENTS, PROGRAMS, PROMETHEUS, Program, build_command, key
+from e2e.cluster.programs import COMPONENTS, PROGRAMS, PROMETHEUS, PROMTOOL, Program, build_command, key
 
 PROGRAM = PROGRAMS[0]
 
@@ -75,7 +75,7 @@ def test_a_key_follows_go_and_nothing_of_the_display() -> None:
 
 
 def test_every_program_has_its_module_and_no_two_share_a_key() -> None:
-    every = (*PROGRAMS, PROMETHEUS)
+    every = (*PROGRAMS, PROMETHEUS, PROMTOOL)
     assert {(program.folder / "go.sum").exists() for program in every} == {True}
     assert len({key(program, "1.26") for program in every}) == len(every)
 
