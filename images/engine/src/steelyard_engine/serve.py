@@ -45,6 +45,9 @@ class Server:
     id: str = field(default_factory=new_capability)
     started: int = field(default_factory=lambda: int(time.time()))
     _answering: int = 0
+    _long_body: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(1)
+    )  # read, one takes 20 times its size
     _releases: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
@@ -96,7 +99,11 @@ class Server:
             state = "is shutting down" if self.draining else "is not ready"
             raise ApiError(503, f"This engine {state}; send the request to another one.", None, "unavailable")
         inputs = (kind, data, self.engine.options.served_name, self.context_length, self.engine.backend)
-        call = await asyncio.to_thread(read_call, *inputs) if len(data) > _LONG_BODY else read_call(*inputs)
+        if len(data) > _LONG_BODY:
+            async with self._long_body:
+                call = await asyncio.to_thread(read_call, *inputs)
+        else:
+            call = read_call(*inputs)
         restored = await self._pull(call) if call.transfer.do_remote_prefill else None
         deltas = self.engine.generate(
             Request(
