@@ -122,9 +122,7 @@ async def pull(session: aiohttp.ClientSession, params: TransferParams, timeout_s
     """Fetch a blob from the prefill engine; raise HandoffFailed, also where it stays silent or is cut off by the network."""
     try:
         url = _url(params)
-        limits = aiohttp.ClientTimeout(
-            total=timeout_seconds, sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS
-        )
+        limits = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS)
         async with session.get(url, timeout=limits, allow_redirects=False) as answer:
             if answer.status != 200:
                 raise HandoffFailed(f"the prefill engine answered {answer.status}: the state is unknown or expired")
