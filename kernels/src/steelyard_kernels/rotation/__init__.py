@@ -1,0 +1,1 @@
+"""Rotations that spread outliers before quantization: fixed (Hadamard) and learned."""
