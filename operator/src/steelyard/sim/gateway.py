@@ -13,6 +13,7 @@ from steelyard.decide.queue.admission import DecodeQueue, Sequence
 from steelyard.decide.queue.dispatch import Job, PrefillQueue
 from steelyard.decide.queue.estimate import PrefillPrior, PrefillTime, theta_seconds
 from steelyard.decide.queue.windows import ArrivalWindows
+from steelyard.decide.scale.capacity import KV_SHARE, SEQUENCES_SHARE, STEP_SHARE
 from steelyard.sim.replica import Replica
 from steelyard.sim.requests import Request
 from steelyard.sim.router import Depth
@@ -174,11 +175,19 @@ class Gateway:
         self._contexts[1] += 0.01 * (context - self._contexts[1])
 
     def _slots(self) -> int:
+        """R(c) of the law, c as what lies in KV over the sequences that decode, or of what was handed over lately."""
         scenario = self._scenario
         if scenario.decode_slots is not None:
             here = scenario.decode_slots
         else:
-            mean = self._contexts[1] / self._contexts[0] if self._contexts[0] else 0.0
-            tpot = None if scenario.aggregated else scenario.objectives.tpot_seconds
-            here = scenario.engine_of(scenario.roles[-1]).slots(mean, tpot)
+            decode = () if scenario.aggregated else self._candidates[1]
+            sequences = sum(r.running + len(r.landing) + len(r.landed) for r in decode)
+            handed_over = self._contexts[1] / self._contexts[0] if self._contexts[0] else 0.0
+            mean = sum(r.kv for r in decode) / sequences if sequences else handed_over
+            engine, tpot = scenario.engine_of(scenario.roles[-1]), scenario.objectives.tpot_seconds
+            if scenario.aggregated or tpot is None:
+                here = engine.slots(mean, None)
+            else:
+                most = min(SEQUENCES_SHARE * engine.max_sequences, KV_SHARE * engine.kv_tokens / max(mean, 1.0))
+                here = min(engine.slots(mean, STEP_SHARE * tpot), int(most))
         return max(1, here // scenario.gateways)
