@@ -78,6 +78,44 @@ def test_company_sharing_and_moving_change_no_token(backend: Any):
     assert grown_other == expected_other
 
 
+def test_what_nobody_uses_stays_outside_and_comes_back_as_it_was(backend: Any):
+    tokens = backend.tokenize(STORY, True)
+    other = [*tokens[:16], *backend.tokenize(" Then the birds", True)]
+    expected = Text(backend, 0, tokens).grow(12)
+    backend.apply(Free(0))
+    expected_other = Text(backend, 0, other).grow(6)
+    backend.apply(Free(0))
+    first = Text(backend, 0, tokens)
+    grown = first.grow(6)
+    fill(backend, 5, 4)  # meanwhile the first is idle
+    assert set(backend.cells._outside) == {0}
+    backend.apply(Share(0, 1, 16))  # a part of what is outside
+    assert Text(backend, 1, other, shared=16).grow(6) == expected_other
+    assert set(backend.cells._outside) == {0}
+    assert grown + first.grow(6) == expected  # and all of it
+    assert not backend.cells._outside
+
+
+def test_the_dead_are_cleared_long_before_the_cache_is_full(backend: Any):
+    """Every token that is computed passes all filled cells, so they must not stay filled with what nobody needs."""
+    Text(backend, 0, [1000] * 60).grow(1)
+    backend.apply(Free(0))
+    Text(backend, 1, [2000] * 20).grow(10)
+    assert backend.cells.moves == 1
+    assert backend.cells._filled == 29
+
+
+def test_nothing_is_kept_of_a_slot_that_is_freed_outside(backend: Any):
+    Text(backend, 0, [1000] * 30).grow(1)
+    fill(backend, 5, 4)
+    assert set(backend.cells._outside) == {0}
+    backend.apply(Free(0))
+    assert not backend.cells._outside
+    tokens = backend.tokenize(STORY, True)
+    expected = Text(backend, 1, tokens).grow(5)
+    assert Text(backend, 0, tokens).grow(5) == expected
+
+
 def test_a_state_goes_on_in_another_slot(backend: Any):
     tokens = backend.tokenize(STORY, True)
     text = Text(backend, 0, tokens)

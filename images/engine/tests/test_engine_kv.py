@@ -55,6 +55,24 @@ def test_least_recently_used_prefix_goes_first():
     assert pool.admit(5, None, 0, 1) == [2]
 
 
+def test_reusable_prefixes_have_a_bound_of_their_own():
+    pool = KvPool(8 * BLOCK, soft_tokens=3 * BLOCK)
+    for owner in (1, 2, 3):
+        admit(pool, owner, [owner] * 2 * BLOCK)
+    assert pool.soften(1, 2 * BLOCK) == []
+    assert pool.soften(2, 2 * BLOCK) == [1], "together they have four blocks"
+    assert pool.soften(3, 0) == [3], "nothing of it was computed"
+    assert admit(pool, 4, [2] * 2 * BLOCK) == 2
+
+
+def test_a_prefix_beyond_the_bound_is_not_kept_but_what_is_in_use_counts_for_nothing():
+    pool = KvPool(8 * BLOCK, soft_tokens=BLOCK)
+    admit(pool, 1, [1] * 2 * BLOCK)
+    admit(pool, 2, [1] * 2 * BLOCK)  # shares both blocks
+    assert pool.soften(1, 2 * BLOCK) == []
+    assert pool.soften(2, 2 * BLOCK) == [1, 2]
+
+
 def test_a_softened_owner_keeps_only_what_was_computed():
     pool = KvPool(8 * BLOCK)
     admit(pool, 1, list(range(5 * BLOCK)))

@@ -114,6 +114,7 @@ class Engine:
             backend.slots,
             options.batching,
             options.max_wait,
+            backend.prefix_tokens,
         )
         self._scheduler = scheduler = Scheduler(limits)
         gauges = Gauges(

@@ -34,8 +34,10 @@ class KvPool:
     hard owner is never evicted.
     """
 
-    def __init__(self, tokens: int) -> None:
+    def __init__(self, tokens: int, soft_tokens: int | None = None) -> None:
+        """Make a pool of `tokens`; at most `soft_tokens` of them (None: all) are kept by soft owners alone."""
         self.total = tokens // BLOCK
+        self._soft_limit = self.total if soft_tokens is None else soft_tokens // BLOCK
         self._free = list(range(self.total - 1, -1, -1))
         self._owners: dict[int, dict[int, None]] = {}  # block -> owners, oldest first
         self._blocks: dict[int, list[int]] = {}  # owner -> its blocks in order
@@ -110,14 +112,24 @@ class KvPool:
             self._block_of[key] = block
             self._key_of[block] = key
 
-    def soften(self, owner: int, tokens: int) -> None:
-        """Keep the first `tokens` tokens of a hard owner as a reusable prefix and give back the rest."""
+    def soften(self, owner: int, tokens: int) -> list[int]:
+        """Keep the first `tokens` tokens of a hard owner as a reusable prefix; return the owners that this leaves with nothing.
+
+        These are others that had been used longest ago, and the owner itself where nothing of it can be kept.
+        """
         for block in self._blocks[owner]:
             self._loosen(block)
         self._soft[owner] = None
         self._trim(owner, blocks_for(tokens))
+        gone = []
         if not self._blocks[owner]:
             self.release(owner)
+            gone.append(owner)
+        while self.total - len(self._free) - len(self._hard) > self._soft_limit:
+            victim = next(iter(self._soft))
+            self.release(victim)
+            gone.append(victim)
+        return gone
 
     def release(self, owner: int) -> None:
         """Take everything from `owner`; unknown owners are ignored."""

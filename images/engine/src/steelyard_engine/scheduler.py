@@ -30,7 +30,9 @@ Batching = Literal["continuous", "chunked", "static", "dynamic"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Sizes of the engine: running sequences, tokens of a step, KV in tokens, slots (KV owners), seconds to wait."""
+    """Sizes of the engine: running sequences, tokens of a step, KV in tokens, slots (KV owners), seconds to wait, and how
+    much of the KV may be kept for reuse while nobody uses it (None: all).
+    """
 
     max_sequences: int
     max_batch_tokens: int
@@ -38,6 +40,7 @@ class Limits:
     slots: int
     batching: Batching = "chunked"
     max_wait: float = 0.05
+    prefix_tokens: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -127,7 +130,7 @@ class Scheduler:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.pool = KvPool(limits.kv_tokens)
+        self.pool = KvPool(limits.kv_tokens, limits.prefix_tokens)
         self.waiting: deque[Sequence] = deque()
         self.running: dict[int, Sequence] = {}  # by id, oldest admission first
         self.held: dict[int, Sequence] = {}
@@ -315,9 +318,7 @@ class Scheduler:
         return sequence
 
     def _soften(self, sequence: Sequence) -> None:
-        self.pool.soften(sequence.id, sequence.computed)
-        if not self.pool.blocks(sequence.id):
-            self._forget([sequence.id])
+        self._forget(self.pool.soften(sequence.id, sequence.computed))
 
     def _forget(self, owners: list[int]) -> None:
         """Give back the slots of owners that hold no KV any more."""

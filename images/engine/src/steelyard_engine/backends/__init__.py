@@ -23,6 +23,7 @@ class Backend(Protocol):
     special: dict[str, str]  # bos_token and eos_token, for the template
     end_tokens: frozenset[int]
     kv_tokens: int
+    prefix_tokens: int  # of these, how many may hold what nobody uses at present, for reuse
     slots: int
     vocabulary: int  # token ids are 0 to this, exclusive
     default_answer: int | None  # tokens of a chat answer without a limit; None: the rest of the context

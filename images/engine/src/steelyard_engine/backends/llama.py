@@ -24,7 +24,8 @@ from .cells import Cells
 log = logging.getLogger(__name__)
 
 _MICRO_BATCH = 32  # rows; see above
-_HEADROOM = 4  # a quarter more cells than `kv_tokens`, so that moving them is rare
+_HEADROOM = 4  # a quarter more cells than `kv_tokens`, so that they are moved when it pays, not when they run out
+_PREFIXES = 4  # prefixes kept for reuse are bytes outside of the cache, so they get a quarter of its memory once more
 _INNER_SLOTS = 2  # sequences that `Cells` uses for itself
 _SAMPLES, _SAMPLE_BYTES = 64, 65536  # how much of the weights their digest reads
 _ERROR_LEVEL = 4  # llama.cpp's level for errors; 5 continues a line of any level
@@ -43,6 +44,7 @@ class LlamaBackend:
         self._batch_tokens = batch_tokens
         self._threads = threads
         self.kv_tokens = kv_tokens
+        self.prefix_tokens = max(kv_tokens // _PREFIXES, min(context_length, kv_tokens))
         self.slots = min(slots, llama_cpp.llama_max_parallel_sequences() - _INNER_SLOTS)
         self.layout = f"llama.cpp {llama_cpp.__version__} f16"
         self.model_id = ""
@@ -104,7 +106,7 @@ class LlamaBackend:
             if chunk.sample:
                 self._wanted[size - 1] = 1
                 rows[size - 1] = chunk
-        self.cells.reserve(size)
+        self.cells.prepare({chunk.sequence.slot for chunk in chunks}, size)
         self._decode(size)
         for chunk in chunks:
             self.cells.added(chunk.sequence.slot, chunk.end - chunk.start)
@@ -152,7 +154,7 @@ class LlamaBackend:
         self._context = llama_cpp.llama_init_from_model(self._model, parameters)
         if not self._context:
             raise ValueError(f"--kv-tokens {self.kv_tokens}: llama.cpp cannot make a context of that size")
-        self.cells = Cells(self._context, self.slots)
+        self.cells = Cells(self._context, self.slots, outside=self.prefix_tokens)
 
     def _read_vocabulary(self) -> None:
         self.vocabulary = llama_cpp.llama_vocab_n_tokens(self._vocab)

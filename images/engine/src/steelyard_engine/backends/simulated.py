@@ -34,7 +34,7 @@ class SimulatedBackend:
     def __init__(self, profile: Profile, served_name: str, kv_tokens: int | None, slots: int) -> None:
         self._profile = profile
         self.model_id = blake2b(served_name.encode(), digest_size=16).hexdigest()
-        self.kv_tokens = kv_tokens or profile.kv_tokens
+        self.kv_tokens = self.prefix_tokens = kv_tokens or profile.kv_tokens
         self.slots = slots
         self.vocabulary = 2**32
         self._until = 0.0  # end of the last step, monotonic seconds
