@@ -9,6 +9,7 @@ Exact, O(T·max need). The need is fluid (work over capacity in each bin), so it
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import ceil, inf
 
 
@@ -18,7 +19,7 @@ def cheapest(need: Sequence[int], bin_seconds: float, start_seconds: float) -> f
     for level in range(1, max(need, default=0) + 1):
         on = [t for t, replicas in enumerate(need) if replicas >= level]
         cost += len(on) * bin_seconds + start_seconds
-        for before, after in zip(on, on[1:], strict=False):
+        for before, after in pairwise(on):
             gap = (after - before - 1) * bin_seconds
             cost += min(gap, start_seconds)
     return cost

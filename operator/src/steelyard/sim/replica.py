@@ -52,9 +52,7 @@ class Replica:
         self.kv = 0
         self.outstanding = 0  # prompt tokens taken and not computed
         self.preemptions = 0
-        self.joins = 0  # sequences that began to decode here
-        self.ends = 0  # of them, those that are over
-        self.passes = (0, 0, 0.0)  # those of prompts alone: count, tokens, seconds
+        self.prefills = (0, 0, 0.0)  # prompts computed, their uncached tokens, their seconds in passes
         self._heap: list[tuple[int, int, Request]] = []  # running, by the step of their last token
         self._fresh: list[Request] = []  # running, without a first token yet
         self._active = 0  # KV tokens of running sequences
@@ -216,8 +214,10 @@ class Replica:
         done: list[Request] = []
         while waiting and tokens < budget and len(pieces) < limit and (self._gate or not self._gated):
             request = waiting[0]
-            if not request.reserved and not self._reserve(request):
-                break
+            if not request.reserved:
+                if not self._reserve(request):
+                    break
+                request.begun = now
             piece = request.left
             if piece > budget - tokens:
                 if whole and pieces:
@@ -277,9 +277,6 @@ class Replica:
             if mixed:
                 self._token_seconds += seconds * self.running
                 self._advance(1, now)
-            else:
-                count, before, spent = self.passes
-                self.passes = (count + 1, before + tokens, spent + seconds)
             self.passed(done, now)
         self.host.passed(self, now)
         self._ending = False
@@ -298,13 +295,14 @@ class Replica:
             self.running -= 1
             self.kv -= tokens
             self._active -= tokens
-            self.ends += 1
             self.host.completed(request, now)
 
     def passed(self, done: list[Request], now: float) -> None:
         """A pass has computed these prompts to their end."""
         for request in done:
             request.reserved = False
+            count, tokens, seconds = self.prefills
+            self.prefills = (count + 1, tokens + request.tokens, seconds + now - request.begun)
             if self.cache is not None and request.blocks:
                 self.cache.insert(request.blocks)
             if request.prefilled_at is None:
@@ -393,7 +391,6 @@ class Replica:
 
     def _join(self, request: Request) -> None:
         self.running += 1
-        self.joins += 1
         self._serial += 1
         self._active += request.context
         heappush(self._heap, (self._step + request.answer - request.produced, self._serial, request))
@@ -418,5 +415,4 @@ class Replica:
         self.waiting.appendleft(request)
         self.outstanding += request.left
         self.preemptions += 1
-        self.ends += 1
         self._gate += self._gated

@@ -26,7 +26,7 @@ class Request:
     """The changing state of one request. A class with slots: millions are made, and each is touched some ten times."""
 
     __slots__ = (
-        "answer", "arrived", "blocks", "cached", "context", "decoding", "first", "held_by", "key", "left",
+        "answer", "arrived", "begun", "blocks", "cached", "context", "decoding", "first", "held_by", "key", "left",
         "local", "prefilled_at", "produced", "prompt", "replica", "reserved", "retried", "router", "sent_at", "tokens",
     )  # fmt: skip
 
@@ -50,4 +50,5 @@ class Request:
         self.held_by: Replica | None = None  # the prefill replica that keeps its finished KV
         self.first: float | None = None  # when its client has the first token; may be the end of the step under way
         self.prefilled_at: float | None = None
+        self.begun = self.arrived  # when its prefill began
         self.sent_at = self.arrived

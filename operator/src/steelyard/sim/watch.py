@@ -28,12 +28,9 @@ class Pod:
     generated: int
     token_seconds: float
     busy_seconds: float
-    passes: int
-    pass_tokens: int
-    pass_seconds: float
-    incoming: int  # sequences that have not had their first step
-    began: int  # sequences that ever began to decode here
-    over: int  # of them, those that are over
+    prefills: int  # prompts computed, their uncached tokens, and their seconds in passes
+    prefill_tokens: int
+    prefill_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +126,11 @@ class Watch:
         last = self.scrapes[-1]
         return float(getattr(last, counter) - getattr(first, counter)) / (last.at - first.at)
 
+    def span(self, seconds: float) -> float:
+        """The true length of a window of `seconds`; 0 before there is one."""
+        first = self.before(seconds)
+        return self.scrapes[-1].at - first.at if first is not None else 0.0
+
     # --- live
 
     def arrivals(self, now: float) -> tuple[float, ...] | None:
@@ -143,7 +145,7 @@ class Watch:
 
 def _pod(member: Member, now: float) -> Pod:
     replica = member.replica
-    count, tokens, seconds = replica.passes
+    count, tokens, seconds = replica.prefills
     return Pod(
         name=replica.name,
         role=member.role,
@@ -154,10 +156,7 @@ def _pod(member: Member, now: float) -> Pod:
         generated=replica.generated_by(now),
         token_seconds=replica.token_seconds_by(now),
         busy_seconds=replica.busy_by(now),
-        passes=count,
-        pass_tokens=tokens,
-        pass_seconds=seconds,
-        incoming=len(replica.incoming) + len(replica.landing) + len(replica.landed),
-        began=replica.joins,
-        over=replica.ends,
+        prefills=count,
+        prefill_tokens=tokens,
+        prefill_seconds=seconds,
     )

@@ -7,10 +7,14 @@ from steelyard.decide.scale.decision import Decision, Memory
 from steelyard.decide.scale.law import decide
 from steelyard.sim.fleet import Member, State
 from steelyard.sim.policies.policy import Action
+from steelyard.sim.scenario import AGGREGATED, DECODE, PREFILL
 from steelyard.sim.watch import Pod, Watch
 
-RATE_SECONDS = 20.0  # four scrapes of five seconds
+SPAN_SECONDS = 20.0  # of rates: four scrapes of five seconds
+RATE_SECONDS = 15.0  # of the rate that is read from exact windows
+MEANS_SECONDS = 300.0
 JUDGED_SECONDS = 60.0
+TICK_SECONDS = 5.0
 GROUP = "g"
 PHASES = {State.STARTING: law.Phase.STARTING, State.READY: law.Phase.READY, State.DRAINING: law.Phase.DRAINING}
 
@@ -33,55 +37,72 @@ class Law:
 
 
 def look(now: float, watch: Watch) -> law.Signals:
-    """Fill the law's signals from what monitoring and the API server show."""
-    newest, scenario = watch.newest, watch.fleet.scenario
-    arrived = watch.increase("arrived", RATE_SECONDS)
-    completed = watch.increase("completed", RATE_SECONDS)
-    before = watch.before(RATE_SECONDS)
-    inflow = None
-    if before is not None and newest is not None:
-        begun = _rise(before.pods, newest.pods, "began") - _rise(before.pods, newest.pods, "over")
-        inflow = begun / (newest.at - before.at)
+    """Fill the law's signals as `observe` fills them: the same spans, the same rules of what is unknown."""
+    newest, before = watch.newest, watch.before(SPAN_SECONDS)
+    arrived = watch.arrivals(now)
+    series = _Series(newest.pods if newest else {}, before.pods if before else {}, watch.span(SPAN_SECONDS))
+    back = watch.fleet.scenario.roles[-1]
+    means = watch.before(MEANS_SECONDS) is not None
     return law.Signals(
         time=now,
-        replicas=tuple(
-            _replica(member, newest.pods if newest else {}, before.pods if before else {})
-            for member in watch.fleet.members
-        ),
+        replicas=tuple(_replica(member, series) for member in watch.fleet.members),
         asked=dict(watch.fleet.asked),
         sample_age=None if newest is None else now - newest.at,
-        scrape_interval=scenario.scrape_seconds,
-        arrivals=watch.arrivals(now),
-        uncached_rate=watch.rate("uncached_tokens", RATE_SECONDS) if before is not None else None,
-        request_rate=watch.rate("arrived", RATE_SECONDS) if before is not None else None,
-        generated_rate=watch.rate("generated", RATE_SECONDS) if before is not None else None,
-        decode_inflow=inflow,
-        mean_uncached=_mean(watch, "uncached_tokens", "arrived", arrived),
-        mean_prompt=_mean(watch, "prompt_tokens", "arrived", arrived),
-        mean_output=_mean(watch, "answer_tokens", "completed", completed),
-        prefill_queue=None if newest is None else newest.depth.prefill + _waiting(newest.pods, decode=False),
+        scrape_interval=watch.fleet.scenario.scrape_seconds,
+        arrivals=arrived,
+        uncached_rate=_recent(arrived) if arrived else watch.rate("uncached_tokens", SPAN_SECONDS) if before else None,
+        request_rate=watch.rate("arrived", SPAN_SECONDS) if before is not None else None,
+        generated_rate=series.total("generated", back),
+        decode_inflow=series.total("running", back),
+        mean_uncached=_mean(watch, "uncached_tokens", "arrived") if means else None,
+        mean_prompt=_mean(watch, "prompt_tokens", "arrived") if means else None,
+        mean_output=_mean(watch, "answer_tokens", "completed") if means else None,
+        prefill_queue=None if newest is None else newest.depth.prefill + series.waiting(watch, PREFILL, AGGREGATED),
         prefill_queue_tokens=None if newest is None else newest.depth.prefill_tokens,
-        decode_queue=None if newest is None else newest.depth.decode + _waiting(newest.pods, decode=True),
+        decode_queue=None if newest is None else newest.depth.decode + series.waiting(watch, DECODE),
         ttft_met=watch.increase("ttft_met", JUDGED_SECONDS) if before is not None else None,
         ttft_judged=watch.increase("ended", JUDGED_SECONDS) if before is not None else None,
     )
 
 
-def _replica(member: Member, newest: Mapping[str, Pod], before: Mapping[str, Pod]) -> law.Replica:
+class _Series:
+    """The series of pods in the newest scrape and in the one that a span begins with."""
+
+    def __init__(self, newest: Mapping[str, Pod], before: Mapping[str, Pod], span: float) -> None:
+        self.newest, self.before, self.span = newest, before, span
+
+    def rise(self, name: str, counter: str) -> float | None:
+        """How much a pod's series rose; None where it is younger than the span, or there is no span yet."""
+        if name not in self.newest or name not in self.before:
+            return None
+        return float(getattr(self.newest[name], counter) - getattr(self.before[name], counter))
+
+    def total(self, series: str, role: str) -> float | None:
+        """The rate of a series over the pods of a role; None where one that runs something is too young to have one."""
+        if not self.span:
+            return None
+        parts = 0.0
+        for name, pod in self.newest.items():
+            if pod.role != role:
+                continue
+            rise = self.rise(name, series)
+            if rise is None and pod.running:
+                return None
+            parts += rise or 0.0
+        return parts / self.span
+
+    def waiting(self, watch: Watch, *roles: str) -> int:
+        """Requests that wait inside the ready pods of some roles."""
+        ready = {m.replica.name for role in roles for m in watch.fleet.labelled(role, State.READY)}
+        return sum(pod.waiting for name, pod in self.newest.items() if name in ready)
+
+
+def _replica(member: Member, series: _Series) -> law.Replica:
     name = member.replica.name
-    pod, old = newest.get(name), before.get(name)
-    step = passes = start = None
-    if pod is not None and old is not None:
-        tokens = pod.generated - old.generated
-        seconds = pod.token_seconds - old.token_seconds
-        step = seconds / tokens if tokens > 0 and seconds > 0 else None
-        count = pod.passes - old.passes
-        if count > 0:
-            passes = law.Passes(
-                tokens=(pod.pass_tokens - old.pass_tokens) / count,
-                seconds=(pod.pass_seconds - old.pass_seconds) / count,
-                count=count,
-            )
+    pod = series.newest.get(name)
+    tokens, seconds = series.rise(name, "generated"), series.rise(name, "token_seconds")
+    step = seconds / tokens if tokens and seconds else None
+    start = None
     if member.state is not State.STARTING and member.ready_at > member.born:
         start = law.StartUp(scheduling=0.0, loading=0.0, warming=member.ready_at - member.born)
     return law.Replica(
@@ -94,30 +115,31 @@ def _replica(member: Member, newest: Mapping[str, Pod], before: Mapping[str, Pod
         running=None if pod is None else pod.running,
         waiting=None if pod is None else pod.waiting,
         kv_use=None if pod is None else pod.kv_use,
-        outstanding_tokens=None if pod is None else pod.outstanding,
         step_seconds=step,
-        passes=passes,
+        passes=_passes(member, series),
         start=start,
     )
 
 
-def _waiting(pods: Mapping[str, Pod], *, decode: bool) -> int:
-    """Requests that wait inside engines: sequences without a first step, or prompts."""
-    return sum(pod.incoming if decode else pod.waiting - pod.incoming for pod in pods.values())
+def _passes(member: Member, series: _Series) -> law.Passes | None:
+    """From per-request figures, as engines tell them: tokens of a prompt, and its time in prefill without waiting."""
+    name = member.replica.name
+    count, tokens, seconds = (series.rise(name, c) for c in ("prefills", "prefill_tokens", "prefill_seconds"))
+    if member.role == DECODE or not count or not seconds or tokens is None:
+        return None
+    return law.Passes(tokens=tokens / count, seconds=seconds / count, count=count * TICK_SECONDS / series.span)
 
 
-def _rise(before: Mapping[str, Pod], newest: Mapping[str, Pod], counter: str) -> int:
-    """The rise of a counter over all pods that are there at the end; a new pod's began at zero."""
-    return sum(
-        getattr(pod, counter) - (getattr(before[name], counter) if name in before else 0)
-        for name, pod in newest.items()
-    )
+def _recent(arrived: tuple[float, ...]) -> float:
+    """The rate of uncached tokens in the exact windows of the last fifteen seconds."""
+    return sum(arrived[-round(RATE_SECONDS / law.WINDOW_SECONDS) :]) / RATE_SECONDS
 
 
-def _mean(watch: Watch, total: str, count: str, recent: float) -> float | None:
-    """The mean over the last windows, or over all that was scraped where nothing came lately."""
-    if recent > 0:
-        return watch.increase(total, RATE_SECONDS) / recent
+def _mean(watch: Watch, total: str, count: str) -> float | None:
+    """The mean of the last minutes, or, in an idle time, of all that was scraped."""
+    number = watch.increase(count, MEANS_SECONDS)
+    if number > 0:
+        return watch.increase(total, MEANS_SECONDS) / number
     newest = watch.newest
     known = getattr(newest, count) if newest is not None else 0
     return getattr(newest, total) / known if known else None
