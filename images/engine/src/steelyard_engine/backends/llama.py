@@ -23,7 +23,7 @@ from .cells import Cells
 
 log = logging.getLogger(__name__)
 
-_MICRO_BATCH = 32  # rows; see above
+MICRO_BATCH = 32  # rows; see above
 _HEADROOM = 4  # a quarter more cells than `kv_tokens`, so that they are moved when it pays, not when they run out
 _PREFIXES = 4  # prefixes kept for reuse are bytes outside of the cache, so they get a quarter of its memory once more
 _INNER_SLOTS = 2  # sequences that `Cells` uses for itself
@@ -146,7 +146,7 @@ class LlamaBackend:
         parameters = llama_cpp.llama_context_default_params()
         parameters.n_ctx = self.kv_tokens + max(self._batch_tokens, self.kv_tokens // _HEADROOM)
         parameters.n_batch = self._batch_tokens
-        parameters.n_ubatch = _MICRO_BATCH
+        parameters.n_ubatch = MICRO_BATCH
         parameters.n_seq_max = self.slots + _INNER_SLOTS
         parameters.n_threads = parameters.n_threads_batch = self._threads
         parameters.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED

@@ -1,0 +1,151 @@
+"""One fleet size: services created, the operator started anew, left alone, and changes made under it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.operator import fleet
+from bench.operator.control_plane import ControlPlane
+from bench.operator.fleet import Key
+from bench.operator.process import Operator, one_reconcile, operator
+from e2e.errors import ToolError
+
+RESYNC_SECONDS = 300  # the default; longer than all that is measured of one process but the start
+CHANGES = 20
+PACE_SECONDS = 1.0  # between two changes: the operator folds what comes within 0.3 s
+IDLE_SECONDS = 60.0
+UNCHANGED = 200
+STEP_SECONDS, QUIET_STEPS, QUIET_SHARE = 0.5, 6, 0.04  # at rest: so many steps with less than this share of a core
+SETTLE_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class Work:
+    """What was spent in a window: by the operator, and by the API server for it and everybody else."""
+
+    seconds: float
+    cpu_seconds: float
+    server_cpu_seconds: float
+    calls: float  # as the API server counts them, watches included
+    bytes: float
+    reconciles: float
+    writes: float
+
+
+@dataclass(frozen=True)
+class AtSize:
+    """The figures of one fleet size. `created` is of `added` new services; `changes` are `CHANGES` each."""
+
+    services: int
+    added: int
+    created: Work
+    start: Work
+    rss_started_mib: float
+    rss_after_mib: float
+    idle: Work
+    changes: dict[str, Work]
+    unchanged: dict[str, dict[str, float]]  # of the look after an event, and the periodic one
+
+
+def at_size(
+    plane: ControlPlane, count: int, known: int, per_namespace: int, folder: Path, say: Callable[[str], None]
+) -> AtSize:
+    """Grow the fleet from `known` to `count` services and measure."""
+    wanted = fleet.keys(count, per_namespace)
+    new = wanted[known:]
+    with operator(plane.operator, folder, RESYNC_SECONDS) as running:
+        rest(running)
+        say(f"{count} services: creating {len(new)}")
+        created = window(plane, running, lambda: fleet.create(plane.api, new))
+        fleet.play_controllers(plane.api, new)
+        rest(running)
+    say(f"{count} services: starting the operator")
+    calls, began = plane.calls(), time.monotonic()
+    server = plane.server_cpu_seconds()
+    with operator(plane.operator, folder, RESYNC_SECONDS) as running:
+        quiet_since = rest(running)
+        spent = running.cpu_seconds(), plane.server_cpu_seconds() - server
+        rss = running.resident_mib()
+        seen = running.counted()
+        if seen.reconciles < count:
+            raise ToolError(f"only {seen.reconciles:.0f} of {count} services were looked at after the start")
+        calls = plane.calls() - calls
+        start = Work(quiet_since - began, *spent, calls, seen.bytes, seen.reconciles, seen.writes)
+        say(f"{count} services: at rest")
+        idle = window(plane, running, lambda: time.sleep(IDLE_SECONDS), settle=False)
+        changes = {}
+        for name, change in CHANGE_KINDS.items():
+            say(f"{count} services: {name}")
+            rest(running)
+            changes[name] = window(plane, running, paced(change, plane, wanted))
+        after = running.resident_mib()
+    say(f"{count} services: one that does not change")
+    unchanged = one_reconcile(plane.operator, wanted[0].namespace, wanted[0].name, UNCHANGED)
+    return AtSize(count, len(new), created, start, rss, after, idle, changes, unchanged)
+
+
+def paced(
+    change: Callable[[ControlPlane, Key, int], None], plane: ControlPlane, wanted: Sequence[Key]
+) -> Callable[[], None]:
+    """Make `CHANGES` changes, each at its time, to services spread over the fleet, each of which is changed twice."""
+    places = min(CHANGES // 2, len(wanted))
+
+    def act() -> None:
+        began = time.monotonic()
+        for number in range(CHANGES):
+            change(plane, wanted[number % places * len(wanted) // places], number // places)
+            time.sleep(max(0.0, began + (number + 1) * PACE_SECONDS - time.monotonic()))
+
+    return act
+
+
+def _new_objective(plane: ControlPlane, key: Key, turn: int) -> None:
+    fleet.change(plane.api, key, 100 + turn)
+
+
+def _pod(plane: ControlPlane, key: Key, turn: int) -> None:
+    fleet.set_ready(plane.api, fleet.pod_of_prefill(key), turn % 2 == 1)
+
+
+CHANGE_KINDS: dict[str, Callable[[ControlPlane, Key, int], None]] = {"spec": _new_objective, "pod": _pod}
+
+
+def window(plane: ControlPlane, running: Operator, act: Callable[[], None], settle: bool = True) -> Work:
+    """Do something and wait until the operator has done all that follows from it; what reading the counters costs is outside."""
+    seen, calls = running.counted(), plane.calls()
+    cpu, server, began = running.cpu_seconds(), plane.server_cpu_seconds(), time.monotonic()
+    act()
+    if settle:
+        rest(running)
+    cpu, server = running.cpu_seconds() - cpu, plane.server_cpu_seconds() - server
+    seconds = time.monotonic() - began
+    after, calls = running.counted(), plane.calls() - calls
+    if after.failed > seen.failed:
+        raise ToolError(
+            f"{after.failed - seen.failed:.0f} reconciles failed; the operator's log: {running.log.read_text()[-1500:]}"
+        )
+    return Work(
+        seconds,
+        cpu,
+        server,
+        calls,
+        after.bytes - seen.bytes,
+        after.reconciles - seen.reconciles,
+        after.writes - seen.writes,
+    )
+
+
+def rest(running: Operator) -> float:
+    """Wait until the operator does next to nothing, and give the moment since when."""
+    quiet, last, deadline = 0, running.cpu_seconds(), time.monotonic() + SETTLE_SECONDS
+    while quiet < QUIET_STEPS:
+        if time.monotonic() > deadline:
+            raise ToolError(f"the operator did not come to rest within {SETTLE_SECONDS:.0f} s")
+        time.sleep(STEP_SECONDS)
+        now = running.cpu_seconds()
+        quiet = quiet + 1 if now - last <= QUIET_SHARE * STEP_SECONDS else 0
+        last = now
+    return time.monotonic() - QUIET_STEPS * STEP_SECONDS
