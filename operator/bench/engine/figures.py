@@ -7,9 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from bench.engine.handoff import TOKENS, Handoff
-from bench.engine.start import Start
-from bench.engine.turns import Turn
+from bench.engine.seen import TOKENS, Handoff, Start, Turn
 
 GOAL = 0.9  # of llama.cpp with its defaults
 T = TypeVar("T")

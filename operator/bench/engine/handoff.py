@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,23 +18,12 @@ from steelyard_engine.scheduler import Chunk, Free, Sequence
 from steelyard_engine.serve import Server
 from steelyard_engine.settings import Settings, make_backend, read_arguments
 
+from bench.engine.seen import TOKENS, Handoff
 from bench.engine.turns import FIRST_TOKEN, LAST_TOKEN
 
-TOKENS = 1000
 _PIECE = 512  # tokens of one step
 _LEASE_SECONDS = 600.0
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Handoff:
-    """One hand-off of `TOKENS` tokens: its bytes, and the CPU-seconds of each step and of computing the tokens instead."""
-
-    bytes: int
-    serialize: float
-    move: float
-    restore: float
-    compute: float
 
 
 async def handoffs(model: Path, count: int) -> list[Handoff]:

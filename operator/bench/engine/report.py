@@ -12,9 +12,8 @@ from typing import Any
 
 from bench.engine import figures
 from bench.engine.figures import GOAL, Speed
-from bench.engine.handoff import Handoff
-from bench.engine.start import Start
-from bench.engine.turns import WORKS, Turn
+from bench.engine.seen import Handoff, Start, Turn
+from bench.engine.turns import WORKS
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import sys
 import tempfile
 import time
 import urllib.request
-from dataclasses import dataclass
 from pathlib import Path
 
+from bench.engine.seen import Start
 from bench.gateway.processes import free_ports, resident_bytes
 from bench.operator.usage import cpu_seconds
 from e2e.errors import ToolError
@@ -24,16 +24,6 @@ Bare(pathlib.Path(sys.argv[1]), 20480, 16, ours=True).prefill([[1000]])
 used = resource.getrusage(resource.RUSAGE_SELF)
 print(used.ru_utime + used.ru_stime)
 """
-
-
-@dataclass(frozen=True)
-class Start:
-    """One start: seconds and CPU-seconds until Ready, resident bytes then, and the CPU-seconds of the bare loop's start."""
-
-    seconds: float
-    cpu_seconds: float
-    resident: int
-    bare_cpu_seconds: float
 
 
 def starts(model: Path, count: int) -> list[Start]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.engine.bare import Bare
+from bench.engine.seen import Turn
 from bench.engine.served import Prompt, Served
 
 FIRST_TOKEN, LAST_TOKEN = 1000, 40_000  # of the prompts: plain words of the vocabulary, drawn at random, none repeated
@@ -37,16 +38,6 @@ WORKS = (
     Work("decode, batch 1", 1, 48, 64),
     Work("decode, batch 8", 8, 48, 32),
 )
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One work done by all three, in tokens per CPU-second: the engine, llama.cpp with its defaults, and with our settings."""
-
-    work: str
-    engine: float
-    defaults: float
-    settings: float
 
 
 async def turns(engine: Served, defaults: Bare, settings: Bare, rounds: int, say: Callable[[str], None]) -> list[Turn]:
