@@ -12,7 +12,7 @@ from steelyard.sim.synthetic import Load, steady
 from steelyard.sim.world import World
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(scenarios, arrivals)
 def test_requests_are_conserved_and_kv_stays_within_its_capacity(given_scenario, given_arrivals):
     world = Checked(given_scenario)
@@ -44,7 +44,7 @@ class Restless:
         return Action({PREFILL: prefill, DECODE: decode}, flips)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     arrivals, st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.booleans()), max_size=12), st.integers(2, 6)
 )
@@ -58,7 +58,7 @@ def test_no_policy_can_lose_a_request_or_pass_the_capacity(given_arrivals, moves
     assert result.record.failed == 0 or any(flip for _, _, flip in moves)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(scenarios, arrivals)
 def test_the_same_seed_gives_the_same_run(given_scenario, given_arrivals):
     def figures():
@@ -80,7 +80,7 @@ def test_another_seed_gives_another_run():
     assert noisy[0] != noisy[1]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([0, 1]))
 def test_more_replicas_never_hurt_beyond_noise(seed, role):
     load = list(steady(Load(rate=14, prompt=500, answer=40), 40, seed))

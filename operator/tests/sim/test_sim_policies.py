@@ -37,16 +37,16 @@ class Diary:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_what_happens_later_changes_nothing_before(name):
-    """Two loads that are equal for a minute and then differ: every decision of that minute is the same."""
-    past = list(steady(BUSY, 60, seed=1))
-    quiet = [*past, *(a._replace(at=a.at + 60) for a in steady(Load(rate=1, prompt=100, answer=5), 30, seed=2))]
-    storm = [*past, *(a._replace(at=a.at + 60) for a in steady(Load(rate=90, prompt=2000, answer=100), 30, seed=3))]
+    """Two loads that are equal for forty seconds and then differ: every decision until then is the same."""
+    past = list(steady(BUSY, 40, seed=1))
+    quiet = [*past, *(a._replace(at=a.at + 40) for a in steady(Load(rate=1, prompt=100, answer=5), 15, seed=2))]
+    storm = [*past, *(a._replace(at=a.at + 40) for a in steady(Load(rate=60, prompt=2000, answer=50), 10, seed=3))]
     notes = []
     for load in (quiet, storm):
         given = scenario(3, 3, engine=ENGINE, startup_seconds=10)
         diary = Diary(policy(name, given))
         control(World(given), diary, load)
-        notes.append([note for note in diary.notes if note[0] <= 60])
+        notes.append([note for note in diary.notes if note[0] <= 40])
     assert notes[0] == notes[1]
     assert notes[0], "it decided something"
 
@@ -55,7 +55,7 @@ def test_what_happens_later_changes_nothing_before(name):
 def test_every_policy_keeps_the_budget_and_loses_nobody(name):
     given = scenario(2, 2, engine=ENGINE, startup_seconds=5, capacity=14)
     world = Checked(given)
-    result = control(world, policy(name, given, budget=6), list(steady(BUSY, 60, seed=4)))
+    result = control(world, policy(name, given, budget=6), list(steady(BUSY, 40, seed=4)))
     assert result.record.completed == result.record.arrived
     assert max(sum(p.ready.values()) + p.starting for p in result.timeline) <= 6
 
@@ -63,7 +63,7 @@ def test_every_policy_keeps_the_budget_and_loses_nobody(name):
 @pytest.mark.parametrize("name", ["ours", "token-velocity", "hpa-queue", "hpa-utilisation", "dynamo-load"])
 def test_too_few_replicas_grow_and_idle_ones_go(name):
     given = scenario(1, 1, engine=ENGINE, startup_seconds=5)
-    busy = control(World(given), policy(name, given), list(steady(BUSY, 90, seed=5)))
+    busy = control(World(given), policy(name, given), list(steady(BUSY, 60, seed=5)))
     assert busy.peak_replicas > 2
     idle = scenario(5, 4, engine=ENGINE, startup_seconds=5)
     trickle = list(steady(Load(rate=0.5, prompt=100, answer=5), 300, seed=6))
@@ -81,7 +81,7 @@ def test_our_law_moves_the_ratio_with_the_mix_and_gains_by_it():
 
 def test_without_metrics_our_law_holds():
     given = scenario(3, 3, engine=ENGINE, startup_seconds=5, stale=((0.0, 1e9),))
-    result = control(World(given), policy("ours", given), list(steady(BUSY, 60, seed=8)))
+    result = control(World(given), policy("ours", given), list(steady(BUSY, 30, seed=8)))
     assert (result.starts, result.stops, result.role_changes) == (0, 0, 0)
     assert result.record.completed == result.record.arrived
 
