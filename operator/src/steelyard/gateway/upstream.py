@@ -81,9 +81,10 @@ class Call:
             connection.pause(True)
 
     def completed(self) -> None:
-        """The answer is complete."""
-        if self._finish():
-            self.caller.answer_end()
+        """The answer is complete, and the call is not over yet."""
+        self.over = True
+        self._backend.calls -= 1
+        self.caller.answer_end()
 
     def broken(self, why: str, *, unreachable: bool = False, nothing_received: bool = False) -> None:
         """The connection failed."""
