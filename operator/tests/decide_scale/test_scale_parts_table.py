@@ -141,6 +141,10 @@ def test_sequences_of_a_replica() -> None:
     tight = capacity(ENGINE, Learnt(), replace(PROMISED, tpot=0.025))
     assert tight.held(1000.0) == int((0.95 * 0.025 - 0.012) / (0.015 / 500 + 1e-4))
     assert capacity(ENGINE, Learnt(), replace(PROMISED, tpot=0.001)).held(1000.0) == 1
+    assert (known.admitted(1000.0), known.admitted(5000.0)) == (
+        200,
+        95,
+    )  # nearer to the limits than what is planned for
 
 
 def test_start_ups_are_learnt_once_each() -> None:
@@ -322,6 +326,12 @@ def test_an_unconfirmed_role_change_ends_them_for_a_while() -> None:
     assert not any(asked[3:])
     later = decide(spec, signals(pods, rate=50_000.0, decode_queue=300.0, at=NOW + 20 + PAUSE_SECONDS), memory)
     assert later.relabel
+
+
+def test_the_gateways_are_told_what_a_decode_replica_holds() -> None:
+    busy = signals(fleet(2, 2, running=50.0, kv_use=0.5))  # 5,000 tokens each
+    assert decide(service(), busy, Memory()).slots == 95
+    assert decide(service(), replace(busy, sample_age=None), Memory()).slots is None
 
 
 def test_the_scheduler_words_are_passed_on() -> None:

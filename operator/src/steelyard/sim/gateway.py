@@ -13,7 +13,7 @@ from steelyard.decide.queue.admission import DecodeQueue, Sequence
 from steelyard.decide.queue.dispatch import Job, PrefillQueue
 from steelyard.decide.queue.estimate import PrefillPrior, PrefillTime, theta_seconds
 from steelyard.decide.queue.windows import ArrivalWindows
-from steelyard.decide.scale.capacity import KV_SHARE, SEQUENCES_SHARE, STEP_SHARE
+from steelyard.decide.scale.capacity import ADMITTED_KV_SHARE, ADMITTED_STEP_SHARE
 from steelyard.sim.replica import Replica
 from steelyard.sim.requests import Request
 from steelyard.sim.router import Depth
@@ -175,7 +175,8 @@ class Gateway:
         self._contexts[1] += 0.01 * (context - self._contexts[1])
 
     def _slots(self) -> int:
-        """R(c) of the law, c as what lies in KV over the sequences that decode, or of what was handed over lately."""
+        """What the law has one decode replica hold (`Decision.slots`), at the mean context of the sequences that decode,
+        or of those that were handed over lately."""
         scenario = self._scenario
         if scenario.decode_slots is not None:
             here = scenario.decode_slots
@@ -188,6 +189,6 @@ class Gateway:
             if scenario.aggregated or tpot is None:
                 here = engine.slots(mean, None)
             else:
-                most = min(SEQUENCES_SHARE * engine.max_sequences, KV_SHARE * engine.kv_tokens / max(mean, 1.0))
-                here = min(engine.slots(mean, STEP_SHARE * tpot), int(most))
+                most = ADMITTED_KV_SHARE * engine.kv_tokens / max(mean, 1.0)
+                here = min(engine.slots(mean, ADMITTED_STEP_SHARE * tpot), int(most))
         return max(1, here // scenario.gateways)

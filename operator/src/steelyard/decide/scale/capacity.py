@@ -12,6 +12,10 @@ VELOCITY_SHARE = 0.9  # of the best pass: passes are not all of the best size
 STEP_SHARE = 0.95  # of the TPOT objective
 KV_SHARE = 0.85  # of KV capacity: sequences grow while they run
 SEQUENCES_SHARE = 0.9  # of the engine's limit
+ADMITTED_STEP_SHARE, ADMITTED_KV_SHARE = (
+    0.98,
+    0.95,
+)  # what may be let in goes nearer to the limits than what is planned for
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +28,17 @@ class Capacity:
     tpot: float | None
 
     def held(self, context: float) -> int:
-        """R(c): the most sequences of that mean context (tokens) that one decode replica holds within TPOT, KV and its
-        own limit; at least 1."""
-        step = inf if self.tpot is None else STEP_SHARE * self.tpot
-        most = min(SEQUENCES_SHARE * self.max_sequences, KV_SHARE * self.model.kv_tokens / max(context, 1.0))
+        """R(c): the most sequences of that mean context (tokens) that one decode replica is planned to hold within TPOT,
+        KV and its own limit; at least 1."""
+        return self._most(context, STEP_SHARE, KV_SHARE, SEQUENCES_SHARE)
+
+    def admitted(self, context: float) -> int:
+        """The most that the gateways should let one decode replica hold; at least 1."""
+        return self._most(context, ADMITTED_STEP_SHARE, ADMITTED_KV_SHARE, 1.0)
+
+    def _most(self, context: float, step_share: float, kv_share: float, sequences_share: float) -> int:
+        step = inf if self.tpot is None else step_share * self.tpot
+        most = min(sequences_share * self.max_sequences, kv_share * self.model.kv_tokens / max(context, 1.0))
         low, high = 1, max(1, int(most))
         while low < high:
             middle = (low + high + 1) // 2

@@ -109,6 +109,6 @@ class Decision:
     limited_by: LimitedBy
     act: bool  # False: told, not done (Recommend, Off)
     slots: int | None
-    """R: the sequences that the gateways should let one decode replica hold (their `decodeSlots`); None: unknown, leave
-    it. A replica past it misses TPOT for all of them, and it changes with the contexts that requests have."""
+    """The sequences that the gateways should let one decode replica hold (their `decodeSlots`); None: unknown, leave it. A
+    replica past it misses TPOT for all of them, and it changes with the contexts that requests have."""
     memory: Memory

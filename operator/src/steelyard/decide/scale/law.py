@@ -68,7 +68,7 @@ def carry_out(seen: Scene, sized: Sized) -> Decision:
         ruled=sized.ruled,
         limited_by=limited or sized.limited_by,
         act=act,
-        slots=seen.decode.held if seen.decode is not None and not seen.single else None,
+        slots=seen.writes.admitted(seen.decode.context) if seen.decode is not None and not seen.single else None,
         memory=replace(
             seen.memory,
             needs=sized.needs,
