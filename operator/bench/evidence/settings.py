@@ -22,7 +22,7 @@ from bench.evidence import data
 from bench.evidence.dynamo import DynamoReplica
 from bench.evidence.engines import CLASS_32B, DYNAMO
 
-ATTAINMENT = 0.9  # what the law is asked for; the floors are judged on what it then reaches
+ATTAINMENT = 0.95  # what the law is asked for: the default of the API, and the floor of the five traces
 BUDGET = 64
 
 
