@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bench.gateway import compiled, router
 from bench.gateway.measure import Programs, Repeat, repeat
-from bench.gateway.processes import Cores
+from bench.gateway.processes import Cores, session_first
 from bench.gateway.report import as_json, as_page, conditions
 from bench.gateway.scenarios import Scenario, scenarios
 from bench.gateway.subjects import Ports, Subject, direct, steelyard, vllm_router
@@ -33,7 +33,8 @@ def main(arguments: Sequence[str]) -> int:
     console = Console(stderr=True)
     try:
         todo = scenarios(options.seconds)
-        repeats = measure(options.subjects, todo, options.repeats, console)
+        with session_first():
+            repeats = measure(options.subjects, todo, options.repeats, console)
     except ToolError as error:
         console.print(f"error: {error}", style="red", markup=False)
         return 1
