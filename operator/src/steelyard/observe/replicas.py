@@ -79,7 +79,7 @@ def _phase(body: Body, created: float, conditions: dict[str, Body]) -> tuple[Pha
     | condition Ready | ready | the condition's transition |
     | the scheduler finds no node | unschedulable | creation |
     | a container cannot start or ends again and again | failing | creation |
-    | else | starting | creation |
+    | else | starting | creation, or when it stopped being ready: it has its deadline again, a hiccup is no lost replica |
     """
     meta = body["metadata"]
     if "deletionTimestamp" in meta:
@@ -91,7 +91,7 @@ def _phase(body: Body, created: float, conditions: dict[str, Body]) -> tuple[Pha
         return Phase.READY, seconds(ready.get("lastTransitionTime")) or created, ""
     trouble = pod_of(body).trouble
     if trouble is None:
-        return Phase.STARTING, created, ""
+        return Phase.STARTING, max(created, seconds(ready.get("lastTransitionTime")) or created), ""
     phase = Phase.UNSCHEDULABLE if trouble.reason is Reason.UNSCHEDULABLE else Phase.FAILING
     return phase, created, trouble.message
 

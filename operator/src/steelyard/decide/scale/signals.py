@@ -56,7 +56,9 @@ class Replica:
     role: str  # what it does now, as its label says
     kv_group: str
     phase: Phase
-    since: float  # when the phase began; of STARTING, UNSCHEDULABLE and FAILING: when the pod was created
+    since: float
+    """When the phase began. Of UNSCHEDULABLE and FAILING: when the pod was created; of STARTING too, or when it stopped
+    being ready."""
     revision: str = ""
     words: str = ""  # the scheduler's or the container's own, for UNSCHEDULABLE and FAILING
     running: float | None = None  # sequences being served
