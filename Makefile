@@ -5,6 +5,7 @@ export UV_PYTHON_DOWNLOADS ?= never
 PYTHON := e2e/bootstrap.sh python
 NODES ?= 1
 BACKEND ?= auto
+BENCH ?= gateway operator engine
 
 help: ## show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -39,7 +40,7 @@ unit: setup ## unit, property and chart tests
 test: setup ## what CI runs: lint, unit, property, chart and end-to-end tests
 	@$(PYTHON) -m e2e.checks --tests --cluster
 
-bench: setup ## the gateway against vllm-router and against none; writes docs/benchmarks (ARGS="--repeats 1 --no-write")
-	@PYTHONPATH=operator $(PYTHON) -m bench.gateway $(ARGS)
+bench: setup ## gateway, operator and engine measured; writes docs/benchmarks (BENCH=gateway ARGS="--repeats 1 --no-write")
+	@for part in $(BENCH); do PYTHONPATH=operator $(PYTHON) -m bench.$$part $(ARGS) || exit 1; done
 
 .PHONY: help setup demo clean-demo up down images generate lint unit test bench
