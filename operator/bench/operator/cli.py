@@ -6,6 +6,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -51,6 +52,7 @@ def measure(counts: Sequence[int], per_namespace: int, console: Console) -> list
         for count in counts:
             known = found[-1].services if found else 0
             found.append(at_size(plane, count, known, per_namespace, Path(name), say))
+            say(json.dumps(asdict(found[-1])))  # what is known, should a larger size fail
     return found
 
 

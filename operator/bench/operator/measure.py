@@ -16,8 +16,9 @@ from e2e.errors import ToolError
 RESYNC_SECONDS = 300  # the default; longer than all that is measured of one process but the start
 CHANGES = 20
 PACE_SECONDS = 1.0  # between two changes: the operator folds what comes within 0.3 s
+MADE = 20  # services that the operator makes itself at each size, at most
 IDLE_SECONDS = 60.0
-UNCHANGED = 200
+UNCHANGED = 100
 STEP_SECONDS, QUIET_STEPS, QUIET_SHARE = 0.5, 6, 0.04  # at rest: so many steps with less than this share of a core
 SETTLE_SECONDS = 3600.0
 
@@ -37,7 +38,7 @@ class Work:
 
 @dataclass(frozen=True)
 class AtSize:
-    """The figures of one fleet size. `created` is of `added` new services; `changes` are `CHANGES` each."""
+    """The figures of one fleet size. `created` is of `added` services that the operator made; `changes` are `CHANGES` each."""
 
     services: int
     added: int
@@ -56,22 +57,22 @@ def at_size(
     """Grow the fleet from `known` to `count` services and measure."""
     wanted = fleet.keys(count, per_namespace)
     new = wanted[known:]
+    made, furnished = new[:MADE], new[MADE:]
+    say(f"{count} services: making them")
+    fleet.create(plane.api, furnished)
+    fleet.furnish(plane.api, furnished)
+    fleet.play_controllers(plane.api, furnished)
     with operator(plane.operator, folder, RESYNC_SECONDS) as running:
-        rest(running)
-        say(f"{count} services: creating {len(new)}")
-        created = window(plane, running, lambda: fleet.create(plane.api, new))
-        fleet.play_controllers(plane.api, new)
-        rest(running)
+        rest(running, count - len(made))
+        created = window(plane, running, lambda: fleet.create(plane.api, made))
+        fleet.play_controllers(plane.api, made)
+        rest(running, count)
     say(f"{count} services: starting the operator")
-    calls, began = plane.calls(), time.monotonic()
-    server = plane.server_cpu_seconds()
+    calls, server, began = plane.calls(), plane.server_cpu_seconds(), time.monotonic()
     with operator(plane.operator, folder, RESYNC_SECONDS) as running:
-        quiet_since = rest(running)
+        quiet_since = rest(running, count)
         spent = running.cpu_seconds(), plane.server_cpu_seconds() - server
-        rss = running.resident_mib()
-        seen = running.counted()
-        if seen.reconciles < count:
-            raise ToolError(f"only {seen.reconciles:.0f} of {count} services were looked at after the start")
+        rss, seen = running.resident_mib(), running.counted()
         calls = plane.calls() - calls
         start = Work(quiet_since - began, *spent, calls, seen.bytes, seen.reconciles, seen.writes)
         say(f"{count} services: at rest")
@@ -84,7 +85,7 @@ def at_size(
         after = running.resident_mib()
     say(f"{count} services: one that does not change")
     unchanged = one_reconcile(plane.operator, wanted[0].namespace, wanted[0].name, UNCHANGED)
-    return AtSize(count, len(new), created, start, rss, after, idle, changes, unchanged)
+    return AtSize(count, len(made), created, start, rss, after, idle, changes, unchanged)
 
 
 def paced(
@@ -138,14 +139,22 @@ def window(plane: ControlPlane, running: Operator, act: Callable[[], None], sett
     )
 
 
-def rest(running: Operator) -> float:
-    """Wait until the operator does next to nothing, and give the moment since when."""
+def rest(running: Operator, looked_at: int = 0) -> float:
+    """Wait until the operator does next to nothing, nothing is due, and so many services were looked at; give since when.
+
+    It may only seem to be at rest, because it waits for an answer of the API server on a busy machine; so it is asked then.
+    """
     quiet, last, deadline = 0, running.cpu_seconds(), time.monotonic() + SETTLE_SECONDS
-    while quiet < QUIET_STEPS:
+    while True:
         if time.monotonic() > deadline:
             raise ToolError(f"the operator did not come to rest within {SETTLE_SECONDS:.0f} s")
         time.sleep(STEP_SECONDS)
         now = running.cpu_seconds()
         quiet = quiet + 1 if now - last <= QUIET_SHARE * STEP_SECONDS else 0
         last = now
-    return time.monotonic() - QUIET_STEPS * STEP_SECONDS
+        if quiet >= QUIET_STEPS:
+            since = time.monotonic() - QUIET_STEPS * STEP_SECONDS
+            seen = running.counted()
+            if not seen.oldest_wait and seen.reconciles >= looked_at:
+                return since
+            quiet, last = 0, running.cpu_seconds()

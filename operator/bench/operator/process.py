@@ -35,6 +35,7 @@ class Counted:
     calls: float
     bytes: float
     writes: float
+    oldest_wait: float  # seconds that the longest-overdue service has waited
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ def counted(text: str) -> Counted:
         calls=sums.get("steelyard_api_requests", 0.0),
         bytes=sums.get("steelyard_api_bytes", 0.0),
         writes=sums.get("steelyard_child_writes", 0.0) + sums.get("steelyard_status_writes", 0.0),
+        oldest_wait=sums.get("steelyard_queue_oldest_wait_seconds", 0.0),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.gateway.interpreter import interpreter
 from bench.operator.figures import FIGURES, GROWTH, Figure, goal, verdict
-from bench.operator.measure import CHANGES, IDLE_SECONDS, UNCHANGED, AtSize
+from bench.operator.measure import CHANGES, IDLE_SECONDS, MADE, UNCHANGED, AtSize
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ def as_page(where: Conditions, sizes: Sequence[AtSize]) -> str:
     ]
     return _PAGE.format(
         table="\n".join([*head, *(_row(figure, sizes) for figure in FIGURES)]), changes=CHANGES, idle=IDLE_SECONDS,
-        unchanged=UNCHANGED, growth=GROWTH, versions=", ".join(f"{name} {number}" for name, number in where.versions.items()),
+        unchanged=UNCHANGED, made=MADE, growth=GROWTH,
+        versions=", ".join(f"{name} {number}" for name, number in where.versions.items()),
         measured=where.measured, cores=where.cores, load=where.load_average, kernel=where.kernel, python=where.python,
         per_namespace=f"{where.per_namespace:,}", **{f"imported_{name}": size for name, size in where.imported_mib.items()},
     )  # fmt: skip
@@ -103,6 +104,7 @@ most {per_namespace} of them share a namespace; the benchmark plays the controll
   gateway's settings. The child is rehearsed and written, the revision stored, the status written, an event told; then the
   operator hears of its own writes and looks again.
 - **a pod lost or ready**: {changes} times a prefill pod stops or starts being ready, which the status and an event tell.
+- **a new service**: at most {made} at each size are made by the operator, the others written by the benchmark as it would.
 - **start-up**: a fresh process finds all services as they should be, and looks at each once.
 - **at rest**: {idle:g} s without any change, plus the periodic look at every service (every five minutes), reckoned from the
   figures above.

@@ -19,7 +19,9 @@ from steelyard.observe.wire import Answer
 from steelyard.run.reconcile import Reconciler
 from steelyard.run.rest import Rest
 
-SITE = Site("bench/gateway:1", "bench/engine:1", "IfNotPresent", (), "steelyard-system")
+SITE = Site(
+    "bench/gateway:1", "bench/engine:1", "IfNotPresent", (), "steelyard-system"
+)  # the children in force are kept
 SETTLING = 3  # reconciles before it counts: connections are made, code is warm
 
 

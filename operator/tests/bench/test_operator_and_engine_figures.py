@@ -80,8 +80,10 @@ steelyard_api_bytes_total{direction="in"} 100.0
 steelyard_api_bytes_total{direction="out"} 10.0
 steelyard_child_writes_total{change="created"} 16.0
 steelyard_status_writes_total 2.0
+steelyard_queue_oldest_wait_seconds 0.5
 """
     seen = counted(text)
+    assert seen.oldest_wait == 0.5
     assert (seen.reconciles, seen.failed, seen.calls, seen.bytes, seen.writes) == (4.0, 1.0, 32.0, 110.0, 18.0)
 
 
