@@ -96,6 +96,19 @@ def test_other_modes_write_no_number_and_touch_no_pod(mode: str) -> None:
         assert "ScaleRecommended" in {reason for reason, _ in made.api.events}
 
 
+def test_a_recommendation_that_is_then_carried_out_is_told_again() -> None:
+    made = world("Recommend")
+    made.arriving = HEAVY
+    made.tick(2)
+    made.api.edit(
+        "InferenceService", "chat", {"spec": {"autoscaling": {"mode": "Auto"}}, "metadata": {"generation": 2}}
+    )
+    made.tick(2)
+    history = made.status()["history"]
+    assert [entry["applied"] for entry in history[:2]] == [True, False]
+    assert history[0]["action"] == history[1]["action"]
+
+
 def test_prometheus_gone_holds_says_so_once_and_recovers() -> None:
     """kedacore/keda#3065 (A05): no answer is not no load."""
     made = world()

@@ -64,7 +64,8 @@ def told(decision: Decision, signals: Signals, before: Status, now: datetime) ->
     action = change_of(decision, signals)
     previous, history = before.get("decision") or {}, list(before.get("history") or ())
     fresh = _seconds(previous, now) >= RENEWED_SECONDS
-    new_action = action != NO_CHANGE and (fresh or action != previous.get("action"))
+    same = (action, decision.act) == (previous.get("action"), previous.get("applied"))
+    new_action = action != NO_CHANGE and (fresh or not same)
     if not (fresh or new_action or previous.get("limitedBy") != decision.limited_by.value):
         return Told({name: before[name] for name in ("decision", "history") if name in before}, ())
     entry = _entry(decision, action, now)

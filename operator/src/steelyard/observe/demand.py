@@ -15,7 +15,8 @@ from pydantic_core import from_json
 from steelyard.api.labels import GATEWAY_METRICS_PORT
 from steelyard.decide.scale.signals import WINDOW_SECONDS
 
-TIMEOUT_SECONDS = 2.0
+TIMEOUT_SECONDS = 1.0
+KEPT = 256  # gateways whose connection is kept
 ANSWER_LIMIT = 64 * 1024
 LATE_SECONDS = 30.0  # windows that end longer ago are from a gateway whose clock is wrong: not to be added up
 
@@ -27,7 +28,7 @@ class Gateways:
     """Asks gateways for their windows; blocking, safe to share between threads."""
 
     def __init__(self) -> None:
-        self._pool = urllib3.PoolManager(maxsize=4, retries=False)
+        self._pool = urllib3.PoolManager(num_pools=KEPT, maxsize=1, retries=False)
 
     def ask(self, address: str) -> Windows | None:
         """The windows of the gateway at an address, or None when it gives none that make sense."""

@@ -34,7 +34,7 @@ from steelyard.run.fleet import Fleet, Key, View
 
 log = logging.getLogger(__name__)
 
-PARALLEL = 4  # queries, and gateways asked, at the same time
+PARALLEL = 8  # queries, and gateways asked, at the same time
 FIGURES_SECONDS = 60.0
 
 
