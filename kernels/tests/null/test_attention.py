@@ -70,7 +70,7 @@ def test_stored_tokens_are_found_again() -> None:
         store(pool, table, 11, tokens[:2])
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(cuts=st.lists(st.integers(0, 40), max_size=4), seed=st.integers(0, 2**31))
 def test_merged_parts_are_the_whole_wherever_it_is_cut(cuts: list[int], seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)

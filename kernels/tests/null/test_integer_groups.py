@@ -8,7 +8,7 @@ from steelyard_kernels.gemm.packed import packed_matmul
 from steelyard_kernels.quant.groups import pack, quantize_groups, unpack
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(bits=st.sampled_from([1, 2, 4, 8]), words=st.integers(1, 9), rows=st.integers(1, 5), seed=st.integers(0, 2**31))
 def test_unpacking_returns_what_was_packed(bits: int, words: int, rows: int, seed: int) -> None:
     codes = torch.randint(0, 2**bits, (rows, words * 32 // bits), generator=torch.Generator().manual_seed(seed))
@@ -25,7 +25,7 @@ def test_packing_is_that_of_compressed_tensors(bits: int) -> None:
     assert torch.equal(ours, pack_to_int32(signed, bits))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     bits=st.integers(2, 8),
     group=st.sampled_from([5, 16, 64]),

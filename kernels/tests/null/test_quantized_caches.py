@@ -30,7 +30,7 @@ def feed(cache: Cache, steps: list[int]) -> tuple[Tensor, Tensor, Tensor, Tensor
     return everything[0], everything[1], keys, values
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     bits=st.sampled_from([2, 4, 8]),
     group=st.sampled_from([8, 32]),
@@ -138,7 +138,7 @@ def test_halving_is_quantizing_again_within_one_code() -> None:
     assert ((twice.dequantize() - direct.dequantize()).abs() <= direct.scale.repeat_interleave(32, 1) * 1.001).all()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(layers=st.integers(1, 5), room=st.floats(1.0, 3.0), seed=st.integers(0, 2**31))
 def test_no_allocation_is_better_than_the_programmes(layers: int, room: float, seed: int) -> None:
     cost = torch.rand(layers, 3, generator=torch.Generator().manual_seed(seed)).sort(1, descending=True).values.tolist()

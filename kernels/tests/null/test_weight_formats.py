@@ -57,7 +57,7 @@ def test_an_unknown_granularity_is_refused() -> None:
         quantize_fp8(torch.zeros(2, 2), "column")  # type: ignore[arg-type]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**31), magnitude=st.sampled_from(MAGNITUDES))
 def test_e2m1_takes_the_nearest_value_and_the_even_code_on_a_tie(seed: int, magnitude: float) -> None:
     x = values(4, 32, magnitude, seed).clamp(-6, 6)

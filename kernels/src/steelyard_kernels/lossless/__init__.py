@@ -1,0 +1,1 @@
+"""Compression that returns every bit."""
