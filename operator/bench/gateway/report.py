@@ -125,8 +125,8 @@ Every repeat starts a fresh engine stub and a fresh gateway. The subject is pinn
 {engine}, the load client to core {client}, all at nice -20 in a session put before others; stub and client are C programs
 that cost a small part of what they measure. The stub plays {prefill} prefill and {decode} decode engines and speaks the hand-off,
 so that each request is two calls. `direct` is the client making both calls itself; what it needs to the first byte is taken off
-the gateways' TTFT. Queue, order, prefix affinity, retries, estimates and metrics of our gateway are on; the rival routes round robin. Prompts have 2,000
-bytes, no two with the same beginning.
+the gateways' TTFT. Queue, order, prefix affinity, retries, estimates and metrics of our gateway are on; the rival routes round
+robin. Prompts have 2,000 bytes, no two with the same beginning.
 
 In this order, on each process:
 
