@@ -46,7 +46,7 @@ class PullSecret(Record):
     """A Secret with registry credentials."""
 
     name: Annotated[str, Field(min_length=1)]
-    """Name of the Secret, in the release's namespace."""
+    """Name of the Secret."""
 
 
 class Install(Record):
@@ -99,7 +99,9 @@ class SteelyardValues(Record):
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """When the node pulls images, for the operator and for what it makes."""
     image_pull_secrets: tuple[PullSecret, ...] = ()
-    """Secrets with registry credentials for the operator's pods."""
+    """Secrets with registry credentials, for the operator's pods and for those it makes; the latter need them in their own
+    namespaces.
+    """
     replicas: Annotated[int, Field(ge=1, le=5)] = 2
     """Pods of the operator; one of them leads, the others wait."""
     watch_namespaces: tuple[Name, ...] = ()

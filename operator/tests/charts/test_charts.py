@@ -191,6 +191,8 @@ def test_every_pod_has_the_pull_secrets_and_none_when_none_are_given() -> None:
     """vllm-project/production-stack#761, ai-dynamo/dynamo#1225."""
     pod = one(rendered("steelyard", imagePullSecrets=[{"name": "regcred"}]), "Deployment")["spec"]["template"]["spec"]
     assert pod["imagePullSecrets"] == [{"name": "regcred"}]
+    settings = one(rendered("steelyard", imagePullSecrets=[{"name": "regcred"}]), "ConfigMap")["data"]["operator.yaml"]
+    assert yaml.safe_load(settings)["imagePullSecrets"] == [{"name": "regcred"}]
     assert "imagePullSecrets" not in one(rendered("steelyard"), "Deployment")["spec"]["template"]["spec"]
 
 

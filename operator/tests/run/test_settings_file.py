@@ -11,7 +11,8 @@ from steelyard.run.settings import SettingsError, load
 def test_a_full_file(tmp_path: Path) -> None:
     file = tmp_path / "operator.yaml"
     file.write_text(
-        "images: {gateway: 'g:1', engine: 'e:1'}\nimagePullPolicy: Never\nwatchNamespaces: [team-a]\n"
+        "images: {gateway: 'g:1', engine: 'e:1'}\nimagePullPolicy: Never\n"
+        "imagePullSecrets: [{name: regcred}]\nwatchNamespaces: [team-a]\n"
         "prometheusNamespace: monitoring\nleaseName: mine\n"
     )
     settings = load(file)
@@ -19,6 +20,7 @@ def test_a_full_file(tmp_path: Path) -> None:
     assert settings.watch_namespaces == ("team-a",)
     assert settings.lease_name == "mine"
     assert (site.gateway_image, site.engine_image, site.image_pull_policy) == ("g:1", "e:1", "Never")
+    assert site.image_pull_secrets == ("regcred",)
     assert (site.prometheus_namespace, site.operator_namespace) == ("monitoring", "system")
 
 

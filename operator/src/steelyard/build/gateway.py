@@ -8,7 +8,16 @@ from steelyard.api.labels import COMPONENT, GATEWAY_METRICS_PORT, GATEWAY_PORT, 
 from steelyard.api.service import InferenceService
 from steelyard.build import security
 from steelyard.build.gateway_settings import FILE, KEYS_FOLDER
-from steelyard.build.meta import FIRST_PROCESS, GATEWAY, LIFECYCLE, STANDSTILL, Body, child, gateway_labels
+from steelyard.build.meta import (
+    FIRST_PROCESS,
+    GATEWAY,
+    LIFECYCLE,
+    STANDSTILL,
+    Body,
+    child,
+    gateway_labels,
+    pull_secrets,
+)
 from steelyard.decide.site import Site
 
 SETTINGS = "/etc/steelyard"
@@ -82,6 +91,7 @@ def deployment(service: InferenceService, site: Site) -> Body:
         ],
         "containers": [container],
         "volumes": volumes,
+        **pull_secrets(site),
     }
     body["spec"] = {
         "selector": {"matchLabels": gateway_labels(service)},

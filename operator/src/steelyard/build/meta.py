@@ -7,6 +7,7 @@ from typing import Any
 
 from steelyard.api.labels import API_VERSION, COMPONENT, MANAGED_BY, MANAGER, POOL, SERVICE
 from steelyard.api.service import InferenceService
+from steelyard.decide.site import Site
 
 Body = dict[str, Any]
 
@@ -49,6 +50,13 @@ def engine_labels(service: InferenceService, pool: str) -> dict[str, str]:
 def gateway_labels(service: InferenceService) -> dict[str, str]:
     """Labels that find the gateway's pods."""
     return {SERVICE: service.name, COMPONENT: GATEWAY}
+
+
+def pull_secrets(site: Site) -> Body:
+    """The part of a pod's spec that names the installation's registry credentials; nothing where there are none (D15, D16)."""
+    if not site.image_pull_secrets:
+        return {}
+    return {"imagePullSecrets": [{"name": name} for name in site.image_pull_secrets]}
 
 
 def uid(service: InferenceService) -> str | None:

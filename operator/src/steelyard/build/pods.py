@@ -25,7 +25,7 @@ from steelyard.api.service import InferenceService
 from steelyard.build import security, template
 from steelyard.build.engines import embedded
 from steelyard.build.engines.parts import Parts
-from steelyard.build.meta import ENGINE, LIFECYCLE, STANDSTILL, Body, child, engine_labels
+from steelyard.build.meta import ENGINE, LIFECYCLE, STANDSTILL, Body, child, engine_labels, pull_secrets
 from steelyard.catalog.engines import ENGINES
 from steelyard.decide.fingerprint import digest, kv_group
 from steelyard.decide.site import Site
@@ -111,6 +111,7 @@ def _pod(
         "topologySpreadConstraints": [spread],
         "containers": [container],
         "volumes": volumes,
+        **pull_secrets(site),
     }
     if parts.init_containers:
         spec["initContainers"] = list(parts.init_containers)

@@ -26,9 +26,11 @@ def merged(pod: Body, template: PodTemplate) -> Body:
     for name in ("affinity", "priorityClassName", "runtimeClassName", "schedulerName"):
         if wish.get(name):
             spec[name] = wish[name]
-    for name in ("tolerations", "imagePullSecrets", "topologySpreadConstraints"):
+    for name in ("tolerations", "topologySpreadConstraints"):
         if wish.get(name):
             spec[name] = wish[name]
+    if secrets := [one for one in wish.get("imagePullSecrets", []) if one not in spec.get("imagePullSecrets", [])]:
+        spec["imagePullSecrets"] = [*spec.get("imagePullSecrets", []), *secrets]
     spec["volumes"] = [*spec["volumes"], *wish.get("volumes", [])]
     for container in template.spec.containers:
         if container.name == ENGINE_CONTAINER:

@@ -13,5 +13,6 @@ class Site:
     gateway_image: str
     engine_image: str
     image_pull_policy: PullPolicy = "IfNotPresent"
+    image_pull_secrets: tuple[str, ...] = ()  # names of Secrets, which must exist in the services' namespaces
     prometheus_namespace: str | None = None  # may read metrics of engines and gateways
     operator_namespace: str | None = None  # may read the gateways' demand

@@ -23,6 +23,13 @@ class Images(Record):
     engine: Annotated[str, Field(min_length=1)]
 
 
+class PullSecret(Record):
+    """A Secret with registry credentials."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """Name of the Secret."""
+
+
 class Prometheus(Record):
     """Where the autoscaler reads what engines and gateways measure."""
 
@@ -41,6 +48,8 @@ class Settings(Record):
 
     images: Images
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    image_pull_secrets: tuple[PullSecret, ...] = ()
+    """Secrets for the images of engines and gateways; each namespace with services needs them."""
     watch_namespaces: tuple[str, ...] = ()
     """Namespaces whose services are served; empty: all."""
     prometheus_namespace: str | None = None
@@ -62,6 +71,7 @@ class Settings(Record):
             gateway_image=self.images.gateway,
             engine_image=self.images.engine,
             image_pull_policy=self.image_pull_policy,
+            image_pull_secrets=tuple(secret.name for secret in self.image_pull_secrets),
             prometheus_namespace=self.prometheus_namespace,
             operator_namespace=operator_namespace,
         )
