@@ -8,6 +8,7 @@ import pytest
 from gateway_calls import raw_request
 from steelyard.gateway.connections import Connections
 from steelyard.gateway.errors import ClientError
+from steelyard.gateway.holding import Holding
 from steelyard.gateway.request import Request
 from steelyard.gateway.server import (
     BODY_SECONDS,
@@ -28,6 +29,7 @@ class Clock:
     def __init__(self) -> None:
         self.seconds = 1000.0
         self.connections: Connections[Client] = Connections(lambda: self.most)
+        self.holding = Holding()
         self.early: list[int] = []
 
     def now(self) -> float:
@@ -85,6 +87,10 @@ def talk(script: Talk) -> Clock:
         await script(clock, Peer(clock, reader, writer))
         writer.close()
         server.close()
+        async with asyncio.timeout(15):
+            while clock.connections.open:
+                await asyncio.sleep(0.01)
+        assert clock.holding.arriving == 0, "what arrived is let go, however it ends"
         return clock
 
     return asyncio.run(run())

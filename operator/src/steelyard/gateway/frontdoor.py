@@ -35,6 +35,7 @@ class FrontDoor:
         are those that this process may have."""
         self.router = router
         self.now = router.now  # seconds on the loop's clock
+        self.holding = router.holding
         self.keys = keys
         self.connections: Connections[Client] = Connections(self._most_connections)
         self.draining = False
@@ -105,6 +106,7 @@ class FrontDoor:
             raise ClientError(
                 429, f"{settings.limits.concurrent} requests are being served; try again later", retry_after=1
             )
+        self.holding.check_waiting(request.size)
         request.body = b""  # its fields are held by the exchange from here on
         return Exchange(self.router, client, request, body, serial, request_id)
 

@@ -18,6 +18,7 @@ from steelyard.gateway.affinity import PrefixTable, prompt_blocks
 from steelyard.gateway.errors import ClientError
 from steelyard.gateway.exchange import Exchange, Leg
 from steelyard.gateway.fleet import Fleet
+from steelyard.gateway.holding import Holding
 from steelyard.gateway.ledger import Ledger
 from steelyard.gateway.metrics import Metrics
 from steelyard.gateway.pods import Pod
@@ -43,6 +44,7 @@ class Router:
         self.now = time.monotonic  # the loop's clock too, which counts whole milliseconds only
         self.ledger = Ledger(settings, metrics)
         self.exchanges: dict[int, Exchange] = {}
+        self.holding = Holding()
         self._loop = loop
         self._prefixes = PrefixTable()
         self._missing_since: dict[str, float] = {}  # role -> since when no pod of it is usable
@@ -93,6 +95,7 @@ class Router:
                 exchange.tokens = max(1.0, tokens * (1 - held / len(body.prompt)))
         exchange.expected = PATIENCE * self.ledger.arrived(exchange, time.time())
         self.exchanges[exchange.key] = exchange
+        self.holding.waiting += exchange.request.size
         if self._missing_since:
             for role in self._needed():
                 if now - self._missing_since.get(role, now) > NO_POD_GRACE_SECONDS:
@@ -130,7 +133,9 @@ class Router:
         self.pump()
 
     def first_byte(self, exchange: Exchange) -> None:
-        """The first token is on its way to the client."""
+        """The first token is on its way to the client, and the request's body is not held any more."""
+        self.holding.waiting -= exchange.request.size
+        exchange.request.size = 0
         alone = exchange.aggregated and self._prefill.alone(exchange.key)
         self.ledger.first_byte(exchange, alone=alone, now=self.now())
         if exchange.aggregated:
@@ -167,6 +172,7 @@ class Router:
         """A request is over: free what it held, learn, judge."""
         now = self.now()
         self.exchanges.pop(exchange.key, None)
+        self.holding.waiting -= exchange.request.size
         self._prefill.drop(exchange.key, now)
         queue = self._decode.get(exchange.kv_group)
         if queue is not None:

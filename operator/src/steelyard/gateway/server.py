@@ -15,6 +15,7 @@ import httptools
 
 from steelyard.gateway.connections import Connections
 from steelyard.gateway.errors import ClientError
+from steelyard.gateway.holding import Holding
 from steelyard.gateway.request import NOTED, Request
 from steelyard.gateway.wire import (
     CONTINUE,
@@ -54,6 +55,7 @@ class Service(Protocol):
 
     draining: bool
     connections: "Connections[Client]"
+    holding: Holding
 
     @property
     def body_limit(self) -> int:
@@ -127,7 +129,10 @@ class Client(asyncio.Protocol):
         """The client is gone."""
         self.closed = True
         self._service.connections.remove(self)
+        arriving = [*self._pending, *([self._rx] if self._rx is not None and self._head_done else [])]
+        self._service.holding.arriving -= sum(request.size for request in arriving)
         self._pending.clear()
+        self._rx = None
         answering, self._answering = self._answering, None
         if answering is not None:
             answering.client_gone()
@@ -245,18 +250,30 @@ class Client(asyncio.Protocol):
         if rx is None or self._refused is not None:
             return
         rx.size += len(body)
+        holding = self._service.holding
+        holding.arriving += len(body)
         if rx.size > self._service.body_limit:
-            rx.parts.clear()
             self._body_too_large()
         else:
+            try:
+                holding.check_arriving(rx.size)
+            except ClientError as error:
+                self._refused = error
+        if self._refused is None:
             rx.parts.append(body)
+        else:
+            rx.parts.clear()
 
     def on_message_complete(self) -> None:
         """A request is complete (`should_keep_alive` is valid only inside this callback)."""
         rx, self._rx = self._rx, None
-        if rx is None or self._refused is not None:
+        if rx is None:
+            return
+        if self._refused is not None:
+            self._service.holding.arriving -= rx.size
             return
         if self._parser.should_upgrade():  # the parser stops here and leaves the body unread
+            self._service.holding.arriving -= rx.size
             self._refused = ClientError(400, "only HTTP/1.1 is spoken here: leave out Upgrade and CONNECT")
             return
         rx.method = self._parser.get_method()
@@ -346,6 +363,7 @@ class Client(asyncio.Protocol):
                 and not self._transport.is_closing()
             ):
                 request = self.request = self._pending.popleft()
+                self._service.holding.arriving -= request.size
                 self._resting.pop(self, None)
                 answering = self._service.serve(self, request)
                 if self.request is request:
