@@ -31,7 +31,7 @@ from e2e.platform import EXAMPLES, Platform
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-SITE = Site("steelyard/gateway:none", "steelyard/engine:none", "Never", "monitoring", "steelyard-system")
+SITE = Site("steelyard/gateway:none", "steelyard/engine:none", "Never", (), "monitoring", "steelyard-system")
 TEMPLATE = {
     "metadata": {"labels": {"team": "a"}},
     "spec": {
