@@ -154,6 +154,7 @@ def test_unknown_never_shrinks(seen: Signals, what: str) -> None:
     assert removed_ready == [] or sum(seen.asked.values()) < capacity
     if what != "decode":
         assert not decision.relabel
+        assert total(decision) <= sum(seen.asked.values()) + len(ROLES)  # no more than minima ask for
 
 
 @settings(max_examples=100, deadline=None)

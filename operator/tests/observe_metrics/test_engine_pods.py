@@ -47,6 +47,7 @@ def pod(change: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 NOT_READY = [{"type": "Ready", "status": "False"}]
+HICCUP = [{"type": "Ready", "status": "False", "lastTransitionTime": moment(50)}]
 NO_ROOM = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes have one"}
 CRASHING = {"name": "engine", "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
 TOLD_TO_GO = {"deletionTimestamp": moment(50), "deletionGracePeriodSeconds": 20}
@@ -57,6 +58,7 @@ TOLD_TO_GO = {"deletionTimestamp": moment(50), "deletionGracePeriodSeconds": 20}
     [
         ({}, Phase.READY, 40, ""),
         ({"status": {"conditions": NOT_READY}}, Phase.STARTING, 0, ""),
+        ({"status": {"conditions": HICCUP}}, Phase.STARTING, 50, ""),
         ({"status": {"conditions": [NO_ROOM]}}, Phase.UNSCHEDULABLE, 0, "0/2 nodes have one"),
         ({"status": {"conditions": NOT_READY, "containerStatuses": [CRASHING]}}, Phase.FAILING, 0, "container engine"),
         ({"metadata": TOLD_TO_GO}, Phase.DRAINING, 30, ""),

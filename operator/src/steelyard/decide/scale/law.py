@@ -89,8 +89,8 @@ def _balance(seen: Scene, sized: Sized) -> tuple[dict[str, int], dict[str, int],
     groups = [seen.roles] if sized.decoding is not None else [(role,) for role in seen.roles]
     for group in groups:
         wanted = sum(sized.sizes[role] for role in group)
-        have = sum(census.have(role) for role in group)
         held = sum(census.held(role) for role in group)
+        have = held if sized.holding else sum(census.have(role) for role in group)
         if wanted <= have:
             surplus[group[0]] = held - wanted
             continue

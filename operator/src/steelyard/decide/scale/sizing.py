@@ -27,6 +27,7 @@ class Sized:
     ruled: str
     limited_by: LimitedBy
     needs: Mapping[str, Window]
+    holding: bool = False  # the sizes are of all that is paid for, not of what works: nothing is made up for
 
 
 def hold(seen: Scene) -> Sized:
@@ -43,6 +44,7 @@ def hold(seen: Scene) -> Sized:
         ruled="hold",
         limited_by=LimitedBy.METRICS_STALE,
         needs=_remember(seen, {SUM: sum(have.values()), **have}),
+        holding=True,
     )
 
 
