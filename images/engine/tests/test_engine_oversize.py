@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+
 from conftest import TLS, Running, Start
 
 AT_ONCE = 8
