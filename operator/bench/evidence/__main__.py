@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from bench.evidence import distserve, dynamo, floors, frontier, speed
+from bench.evidence import distserve, dynamo, floors, frontier, oracle, speed
 
 
 class Item(NamedTuple):
@@ -29,6 +29,7 @@ ITEMS = {
     "floor-mixes": Item(floors.mixes, False, "role changes against the best static ratio, fixed budget"),
     "floor-moving": Item(floors.moving, False, "moving mixes with scaling"),
     "frontier": Item(frontier.compare, False, "the law beside five rivals, each with eight settings"),
+    "oracle": Item(oracle.distance, False, "accelerator-hours of the law over those of the oracle"),
     "startups": Item(floors.startups, False, "the five traces with starts of 10, 180 and 600 s"),
     "speed": Item(speed.measure, True, "requests simulated per CPU-second"),
 }

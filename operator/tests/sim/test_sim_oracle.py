@@ -32,14 +32,14 @@ def test_bounds(work, start):
     assert cheapest(need, 10.0, start + 1) >= cost
 
 
-def brute_share(work, bin_seconds, start, share):
+def brute_share(work, bin_seconds, start, share, ready):
     """The cheapest plan that serves enough, by trying all."""
     best = float("inf")
     top = max(needs(work))
     for plan in product(range(top + 1), repeat=len(work)):
         served = sum(min(load, on) for load, on in zip(work, plan, strict=True))
         if served >= share * sum(work) - 1e-9:
-            before = (0, *plan[:-1])
+            before = (ready, *plan[:-1])
             starts = sum(max(0, now - then) for then, now in zip(before, plan, strict=True))
             best = min(best, sum(plan) * bin_seconds + starts * start)
     return best
@@ -50,13 +50,14 @@ def brute_share(work, bin_seconds, start, share):
     st.lists(st.floats(0.1, 2.5), min_size=1, max_size=5),
     st.sampled_from([0.0, 5.0, 20.0]),
     st.sampled_from([0.7, 0.9, 1.0]),
+    st.integers(0, 2),
 )
-def test_serving_a_share_is_optimal_where_a_price_reaches_it(work, start, share):
-    cost, served = cheapest_share(work, 10.0, start, share)
+def test_serving_a_share_is_optimal_where_a_price_reaches_it(work, start, share, ready):
+    cost, served = cheapest_share(work, 10.0, start, share, ready)
     assert served >= share - 1e-9
-    exact = brute_share(work, 10.0, start, served)
+    exact = brute_share(work, 10.0, start, served, ready)
     assert cost == pytest.approx(exact, abs=1e-6), "no plan that serves as much is cheaper"
-    assert cost >= brute_share(work, 10.0, start, share) - 1e-6
+    assert cost >= brute_share(work, 10.0, start, share, ready) - 1e-6
 
 
 def test_serving_nothing_costs_nothing():

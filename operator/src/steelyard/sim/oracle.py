@@ -31,9 +31,10 @@ def needs(work: Sequence[float], least: int = 0) -> list[int]:
 
 
 def cheapest_share(
-    work: Sequence[float], bin_seconds: float, start_seconds: float, share: float
+    work: Sequence[float], bin_seconds: float, start_seconds: float, share: float, ready: int = 0
 ) -> tuple[float, float]:
-    """Replica-seconds to serve at least `share` of a load given in replicas, and the share served.
+    """Replica-seconds to serve at least `share` of a load given in replicas, and the share served. The first start of
+    `ready` replicas is free: they run already.
 
     What a price per unit of work makes worth serving, by levels (each an on-off problem that dynamic programming solves
     exactly); the price is the least that serves enough. So it is exact at the shares that prices reach, and an upper
@@ -43,26 +44,28 @@ def cheapest_share(
     if total <= 0:
         return 0.0, 1.0
     low, high = 0.0, 1.0
-    while _served(work, bin_seconds, start_seconds, high)[1] < share * total - 1e-9:
+    while _served(work, bin_seconds, start_seconds, high, ready)[1] < share * total - 1e-9:
         high *= 4
         if high > 1e12:
             return inf, 0.0
     for _ in range(50):
         middle = (low + high) / 2
-        if _served(work, bin_seconds, start_seconds, middle)[1] >= share * total - 1e-9:
+        if _served(work, bin_seconds, start_seconds, middle, ready)[1] >= share * total - 1e-9:
             high = middle
         else:
             low = middle
-    cost, served = _served(work, bin_seconds, start_seconds, high)
+    cost, served = _served(work, bin_seconds, start_seconds, high, ready)
     return cost, served / total
 
 
-def _served(work: Sequence[float], bin_seconds: float, start_seconds: float, price: float) -> tuple[float, float]:
+def _served(
+    work: Sequence[float], bin_seconds: float, start_seconds: float, price: float, ready: int
+) -> tuple[float, float]:
     """(Replica-seconds, work served) of the schedule that is best when a unit of work earns `price`."""
     cost = served = 0.0
     for level in range(ceil(max(work) - 1e-9)):
         # Each state is (earned − paid, paid, served); on or off in the bin just seen.
-        on, off = (-inf, 0.0, 0.0), (0.0, 0.0, 0.0)
+        on, off = (0.0 if level < ready else -inf, 0.0, 0.0), (0.0, 0.0, 0.0)
         for load in work:
             here = min(1.0, max(0.0, load - level)) * bin_seconds
             begun = (off[0] - start_seconds, off[1] + start_seconds, off[2])
@@ -70,7 +73,7 @@ def _served(work: Sequence[float], bin_seconds: float, start_seconds: float, pri
             off = max(off, on)
             on = (before[0] - bin_seconds + price * here, before[1] + bin_seconds, before[2] + here)
         best = max(on, off)
-        if best[2] <= 0:
+        if best[2] <= 0 and level >= ready:
             break
         cost += best[1]
         served += best[2]
