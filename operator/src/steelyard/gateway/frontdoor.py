@@ -39,15 +39,16 @@ class FrontDoor:
         self.keys = keys
         self.connections: Connections[Client] = Connections(self._most_connections)
         self.draining = False
+        self.apply(router.settings)
         self._started = started
         self._descriptors = descriptors
         self._serial = count(1)
         self._id_prefix = os.urandom(6).hex().encode() + b"-"
 
-    @property
-    def body_limit(self) -> int:
-        """Bytes of a request's body at most."""
-        return self._settings.limits.body_bytes
+    def apply(self, settings: Settings) -> None:
+        """Take over settings; requests that were taken under the old ones go on."""
+        self._settings = settings
+        self.body_limit = settings.limits.body_bytes
 
     def serve(self, client: Client, request: Request) -> Answering | None:
         """Answer a request, at once (None) or by an exchange."""
@@ -74,10 +75,6 @@ class FrontDoor:
 
     def _most_connections(self) -> int:
         return min(2 * self._settings.limits.concurrent + _SPARE_CONNECTIONS, self._descriptors // _DESCRIPTOR_SHARE)
-
-    @property
-    def _settings(self) -> Settings:
-        return self.router.settings
 
     def _check(self, request: Request) -> None:
         method = _METHOD.get(request.path)

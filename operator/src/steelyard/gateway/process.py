@@ -162,6 +162,7 @@ class Process:
             return
         self._settings = settings
         self._router.apply(settings)
+        self._door.apply(settings)
         log.info("settings re-read", extra={"fields": {"model": settings.served_name}})
 
     def _take_pods(self, text: bytes) -> None:

@@ -56,10 +56,7 @@ class Service(Protocol):
     draining: bool
     connections: "Connections[Client]"
     holding: Holding
-
-    @property
-    def body_limit(self) -> int:
-        """Return the most bytes that a body may have."""
+    body_limit: int  # bytes
 
     def serve(self, client: "Client", request: Request) -> Answering | None:
         """Answer a request now (None) or later."""
@@ -214,9 +211,12 @@ class Client(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         """Note (a part of) the target."""
-        if self._rx is not None:
-            self._rx.target += url
-            self._count_head(len(url))
+        rx = self._rx
+        if rx is not None:
+            rx.target += url
+            rx.size += len(url)
+            if rx.size > MAX_HEAD:
+                self._head_too_large()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Note the few fields that matter here."""
@@ -286,12 +286,6 @@ class Client(asyncio.Protocol):
         self._pending.append(rx)
         if len(self._pending) > MAX_PIPELINED * 8:
             self._refused = ClientError(400, "too many requests were sent ahead on one connection")
-
-    def _count_head(self, size: int) -> None:
-        if self._rx is not None:
-            self._rx.size += size
-            if self._rx.size > MAX_HEAD:
-                self._head_too_large()
 
     def _head_too_large(self) -> None:
         self._refused = self._refused or ClientError(431, f"the request's head is larger than {MAX_HEAD} bytes")
