@@ -55,7 +55,7 @@ CASES: tuple[tuple[str, str, str, Series, Rows], ...] = (
     (
         "A31",
         "kubernetes-sigs/gateway-api-inference-extension#1905: a renamed gauge; pods of both versions in a roll-out",
-        NOW["kv_use"].text,
+        over(20)["kv_use"].text,
         {of("vllm:kv_cache_usage_perc"): "0.5x12", of("vllm:gpu_cache_usage_perc", "d-old"): "0.7x12"},
         {row(): 0.5, row("d-old"): 0.7},
     ),
@@ -79,7 +79,7 @@ CASES: tuple[tuple[str, str, str, Series, Rows], ...] = (
     (
         "A50",
         "vllm-project/production-stack keda-scaled-object.yaml: one element for each service, never another's",
-        NOW["running"].text,
+        over(20)["running"].text,
         {of("vllm:num_requests_running", model_name="m1"): "0x12",
          of("vllm:num_requests_running", "b-0", "mail", model_name="m2"): "40x12",
          'vllm:num_requests_running{namespace="a", pod="stranger"}': "9x12"},
@@ -88,21 +88,21 @@ CASES: tuple[tuple[str, str, str, Series, Rows], ...] = (
     (
         "A18",
         "llm-d/llm-d#2310: the model's name in the engine's own label matters to no query",
-        NOW["running"].text,
+        over(20)["running"].text,
         {of("vllm:num_requests_running", model_name="Qwen/Qwen3-32B"): "7x12"},
         {row(): 7},
     ),
     (
         "duplicated series",
         "two scrape jobs of one pod are one pod",
-        NOW["running"].text,
+        over(20)["running"].text,
         {of("vllm:num_requests_running"): "7x12", of("vllm:num_requests_running", job="other"): "7x12"},
         {row(): 7},
     ),
     (
         "ranks",
         "data-parallel ranks of one pod add up, and the fullest one tells its KV use",
-        NOW["running"].text,
+        over(20)["running"].text,
         {of("vllm:num_requests_running", engine="0"): "7x12", of("vllm:num_requests_running", engine="1"): "5x12"},
         {row(): 12},
     ),
@@ -126,6 +126,13 @@ CASES: tuple[tuple[str, str, str, Series, Rows], ...] = (
         f"({GAP}) >= 0",
         {of("vllm:inter_token_latency_seconds_sum"): "9x12", of("vllm:inter_token_latency_seconds_count"): "90x12"},
         {},
+    ),
+    (
+        "a failed scrape",
+        "the newest value of the last 15 s counts although the last scrape failed; an older one does not",
+        over(20)["running"].text,
+        {of("vllm:num_requests_running"): "7x10 stale stale", of("vllm:num_requests_running", "d-1"): "7x7 stale _x4"},
+        {row(): 7},
     ),
     (
         "age",

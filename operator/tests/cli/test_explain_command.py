@@ -137,7 +137,7 @@ def test_recorded_statuses(file: Path) -> None:
 
 
 def test_there_are_recorded_statuses() -> None:
-    assert RECORDED
+    assert len(RECORDED) >= 6
 
 
 def test_no_cluster_is_told_in_one_line(tmp_path: Path) -> None:

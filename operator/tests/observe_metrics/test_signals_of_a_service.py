@@ -143,7 +143,7 @@ CASES: tuple[tuple[str, str, dict[str, Any], dict[str, Any]], ...] = (
         "kedacore/keda#3065 Prometheus scaler - add option to consider null values as errors",
         {"change": {name: {} for name in QUERIES}, "empty": True},
         {
-            "sample_age": None,
+            "sample_age": 6.0,  # of what was seen last: it counts for some seconds, and then no more
             "request_rate": None,
             "generated_rate": None,
             "prefill_queue": None,
@@ -229,6 +229,18 @@ CASES: tuple[tuple[str, str, dict[str, Any], dict[str, Any]], ...] = (
         "a scrape that hangs: its last values are from another time",
         {"change": {"age": {"d-1": 40.0}}},
         {"d-1.running": None, "d-0.running": 10, "decode_queue": None},
+    ),
+    (
+        "one scrape failed",
+        "the target is down at this moment, and its newest values are a few seconds old: they still tell what is now",
+        {"change": {"age": {"d-1": None}}},
+        {"d-1.running": 6, "decode_queue": 1.0, "generated_rate": 500.0, "sample_age": 2.0},
+    ),
+    (
+        "nothing was ever sampled",
+        "no age at all",
+        {"change": {"age": dict.fromkeys(("p-0", "d-0", "d-1", "g-0"))}, "kept": Kept()},
+        {"sample_age": None},
     ),
     (
         "a gateway is young",
@@ -322,7 +334,8 @@ def test_what_is_missing_is_never_a_number_smaller_than_the_truth(missing: dict[
 
 def test_what_cannot_be_answered_is_unknown_and_leaves_the_rest() -> None:
     whole = readings()
-    now = {name: vector for name, vector in whole.now.items() if name not in ("queued_requests", "waiting")}
-    found, _ = signals(pods(), Readings(now, whole.spans, {"waiting": "down"}), None, STEADY, NOW, TICK)
+    lost = ("queued_requests", "waiting")
+    spans = {span: {name: v for name, v in found.items() if name not in lost} for span, found in whole.spans.items()}
+    found, _ = signals(pods(), Readings(whole.now, spans, {"waiting": "down"}), None, STEADY, NOW, TICK)
     assert (found.prefill_queue, found.decode_queue) == (None, None)
     assert found.generated_rate == 500.0

@@ -70,14 +70,20 @@ def first_of(*texts: str) -> str:
     return " or ".join(f"({text})" for text in texts)
 
 
-def gauge(things: tuple[Series, ...]) -> str:
-    """A gauge of each pod, summed over its ranks."""
-    return first_of(*(f"sum {by(POD)} (max {by(RANK)} ({series.select()}))" for series in things))
+def gauge(things: tuple[Series, ...], recent: int) -> str:
+    """A gauge of each pod, summed over its ranks: its newest value of the last `recent` seconds, so that one scrape that
+    failed does not make a pod unknown."""
+    return first_of(*(f"sum {by(POD)} (max {by(RANK)} ({last(series.select(), recent)}))" for series in things))
 
 
-def share(things: tuple[Series, ...]) -> str:
-    """A share of each pod: of its fullest rank."""
-    return first_of(*(f"max {by(POD)} ({series.select()})" for series in things))
+def share(things: tuple[Series, ...], recent: int) -> str:
+    """A share of each pod: of its fullest rank; its newest value of the last `recent` seconds."""
+    return first_of(*(f"max {by(POD)} ({last(series.select(), recent)})" for series in things))
+
+
+def last(selector: str, recent: int) -> str:
+    """The newest value of the last `recent` seconds of each series, also of one whose last scrape failed."""
+    return f"last_over_time({selector}[{recent}s])"
 
 
 def rate(things: tuple[Series, ...], span: int, suffix: str = "") -> str:

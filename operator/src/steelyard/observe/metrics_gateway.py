@@ -3,7 +3,7 @@
 A gateway's series are told apart by its pod and their own labels; a gateway that two jobs scrape counts once.
 """
 
-from steelyard.observe.metrics_engines import POD, SERVICE, by
+from steelyard.observe.metrics_engines import POD, SERVICE, by, last
 
 PREFIX = "steelyard_gateway_"
 JUDGED_OUTCOMES = "completed|failed|refused"  # cancelled and invalid requests do not count (decide/queue/judge.py)
@@ -34,10 +34,10 @@ def arrived() -> str:
     return f'{PREFIX}arrived_total{{service!=""}}'
 
 
-def queued(name: str) -> str:
-    """A gauge of each service and role."""
-    labels = (*SERVICE, "role")
-    return f'sum {by(labels)} (max {by((*POD, "role"))} ({PREFIX}{name}{{service!=""}}))'
+def queued(name: str, recent: int) -> str:
+    """A gauge of each service and role: the newest values of the last `recent` seconds."""
+    labels, newest = (*SERVICE, "role"), last(f'{PREFIX}{name}{{service!=""}}', recent)
+    return f"sum {by(labels)} (max {by((*POD, 'role'))} ({newest}))"
 
 
 def judged(span: int, *met: str) -> str:

@@ -17,6 +17,7 @@ from steelyard.observe.prometheus import Query, Unanswered, Vector
 
 SPANS = (20, 60, 120, 240)  # seconds of a rate; by the scrape interval
 SAMPLES = 4  # scrapes that a span must hold
+RECENT = 3  # quarters of a span in which a gauge's newest value is looked for
 JUDGED_SECONDS = 60
 MEANS_SECONDS = 300
 WINDOWS_SECONDS = round(WINDOWS * WINDOW_SECONDS)
@@ -25,11 +26,6 @@ UP = 'up{service!=""}'
 NOW: Mapping[str, Query] = {
     "age": Query(f"time() - max {engines.by(POD)} (timestamp({UP}) and {UP} == 1)", POD),
     "targets": Query(f"count {engines.by(SERVICE)} ({UP})", SERVICE),
-    "running": Query(engines.gauge(engines.RUNNING), POD),
-    "waiting": Query(engines.gauge(engines.WAITING), POD),
-    "kv_use": Query(engines.share(engines.KV_USE), POD),
-    "queued_requests": Query(gateway.queued("queued_requests"), (*SERVICE, "role")),
-    "queued_tokens": Query(gateway.queued("queued_tokens"), (*SERVICE, "role")),
     "ttft_judged": Query(gateway.judged(JUDGED_SECONDS, "ttft_met"), (*SERVICE, "ttft_met")),
     "arrivals": Query(gateway.count("arrived", WINDOWS_SECONDS), SERVICE),
     "mean_uncached": Query(gateway.per("uncached_tokens", gateway.arrived(), MEANS_SECONDS), SERVICE),
@@ -40,8 +36,15 @@ NOW: Mapping[str, Query] = {
 
 
 def over(span: int) -> Mapping[str, Query]:
-    """The queries of rates over `span` seconds."""
+    """The queries of rates over `span` seconds, and of gauges within the last three quarters of it: as old as a sample may
+    be that still tells what is now (three scrape intervals)."""
+    recent = RECENT * span // 4
     return {
+        "running": Query(engines.gauge(engines.RUNNING, recent), POD),
+        "waiting": Query(engines.gauge(engines.WAITING, recent), POD),
+        "kv_use": Query(engines.share(engines.KV_USE, recent), POD),
+        "queued_requests": Query(gateway.queued("queued_requests", recent), (*SERVICE, "role")),
+        "queued_tokens": Query(gateway.queued("queued_tokens", recent), (*SERVICE, "role")),
         "samples": Query(f"max {engines.by(POD)} (count_over_time({UP}[{span}s]))", POD),
         "generated": Query(engines.rate(engines.GENERATED, span), POD),
         "inflow": Query(engines.slope(engines.RUNNING, span), POD),

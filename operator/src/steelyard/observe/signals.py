@@ -55,7 +55,7 @@ def signals(
     """Join everything that is known of a service at `now` (unix seconds); also what to remember for the next tick."""
     ages = _ages(pods, readings, now)
     kept = _timed(kept, ages, now)
-    look = _Look(pods, readings, kept, ages)
+    look = _Look(pods, readings, kept, ages, now)
     kept = look.lengths(arrivals)
     replicas = tuple(look.replica(engine, tick_seconds) for engine in pods.engines)
     by_gateway = look.arrivals_known()
@@ -65,7 +65,7 @@ def signals(
         time=now,
         replicas=replicas,
         asked=dict(pods.asked),
-        sample_age=min(ages.values(), default=None),
+        sample_age=min(ages.values(), default=now - kept.sampled if kept.sampled else None),
         scrape_interval=kept.interval,
         arrivals=arrivals,
         uncached_rate=rate if rate is not None else look.arriving("uncached", "computed", by_gateway),
@@ -113,11 +113,12 @@ def _timed(kept: Kept, ages: Mapping[str, float], now: float) -> Kept:
 class _Look:
     """Readings about one service, pod by pod."""
 
-    def __init__(self, pods: Pods, readings: Readings, kept: Kept, ages: Mapping[str, float]) -> None:
+    def __init__(self, pods: Pods, readings: Readings, kept: Kept, ages: Mapping[str, float], now: float) -> None:
         self._pods = pods
         self._readings = readings
         self._kept = kept
         self._ages = ages
+        self._now = now
         self._key = (pods.namespace, pods.service)
         self._span = span_of(kept.interval)
 
@@ -141,14 +142,17 @@ class _Look:
         )
 
     def replica(self, engine: Engine, tick_seconds: float) -> Replica:
-        """The pod with its gauges, as far as its own newest sample is fresh."""
+        """The pod with its gauges, as far as they are fresh: found within three quarters of the span.
+
+        Of a pod whose last scrape failed the age is not known. What is found about one that is younger than the span may
+        be about an older pod of the same name.
+        """
         bare = engine.replica
         age = self._ages.get(bare.name)
-        if age is None or age > fresh_seconds(self._kept.interval):
+        young = self._now - engine.created < self._span
+        if (age is None and young) or (age is not None and age > fresh_seconds(self._kept.interval)):
             return bare
-        running, waiting, kv_use = (
-            self._readings.value(name, *self._key, bare.name) for name in ("running", "waiting", "kv_use")
-        )
+        running, waiting, kv_use = (self._over(name, bare.name) for name in ("running", "waiting", "kv_use"))
         step = self._rate("step_seconds", bare.name)
         passes = self._passes(bare, tick_seconds)
         return replace(bare, running=running, waiting=waiting, kv_use=kv_use, step_seconds=step, passes=passes)
@@ -185,7 +189,7 @@ class _Look:
 
     def in_gateways(self, name: str, queue: str) -> float | None:
         """What the gateways hold for a role; nothing where there are none."""
-        return self._readings.value(name, *self._key, queue) if self._pods.gateways else 0.0
+        return self._readings.over(self._span, name, *self._key, queue) if self._pods.gateways else 0.0
 
     def judged(self) -> tuple[float, float] | None:
         """(met TTFT, judged) in the last minute; 0 of 0 where a scraped gateway has judged nothing yet."""

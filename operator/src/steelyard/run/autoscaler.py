@@ -146,18 +146,22 @@ class Autoscaler:
         ready = [replica for replica in signal.replicas if replica.phase is Phase.READY]
         targets = found.value("targets", *key)
         known.unmatched = known.unmatched + 1 if ready and found.reached and not targets else 0
-        sampled = [r for r in ready if found.value("age", *key, r.name) is not None]
+        known_load = sum(r.running is not None for r in ready)
+        sampled = sum(found.value("age", *key, r.name) is not None or r.running is not None for r in ready)
+        limit, age = fresh_seconds(signal.scrape_interval), signal.sample_age
+        if sampled == 0 and age is not None and age > limit:
+            age = None  # remembered from before every scrape failed
         metrics.show_age(*key, signal.sample_age)
         return metrics_fresh(
             Scraped(
                 fault=None if found.reached else "; ".join(found.faults.values()),
                 targets=int(targets) if targets else None,
                 ready=len(ready),
-                sampled=len(sampled),
-                gauged=sum(r.running is not None for r in sampled),
-                age=signal.sample_age,
+                sampled=sampled,
+                gauged=known_load,
+                age=age,
                 interval=signal.scrape_interval,
-                limit=fresh_seconds(signal.scrape_interval),
+                limit=limit,
                 unmatched=known.unmatched,
             )
         )
