@@ -67,7 +67,11 @@ class GatewayProcess:
             self.write_pods(pods)
             command += ["--pods", str(self.pods_file)]
         self.process = subprocess.Popen(command, stderr=self._log, env={**os.environ, **(env or {})})
-        wait_until(lambda: self.admin("/live")[0] == 200, seconds=60)
+        try:
+            wait_until(lambda: self.admin("/live")[0] == 200, seconds=60)
+        except AssertionError:
+            self.stop()
+            raise
 
     def write_pods(self, pods: list[dict[str, Any]]) -> None:
         fresh = self.pods_file.with_suffix(".new")
