@@ -62,7 +62,7 @@ def _changes(kind: str, words: str) -> tuple[Figure, ...]:
             f"{words}: CPU of the API server (ms)",
             _per_change(kind, lambda w: w.server_cpu_seconds, 1e3),
         ),
-        Figure(f"{kind}_looks", f"{words}: reconciles", _per_change(kind, lambda w: w.reconciles), 1, constant=True),
+        Figure(f"{kind}_looks", f"{words}: reconciles", _per_change(kind, lambda w: w.reconciles), 1),
     )
 
 
