@@ -2,9 +2,9 @@
 
 To meet the objectives of a share X of the requests one must compute at least the prompts of the X shortest, and generate at
 least the X shortest answers; the oracle serves that much work, whichever is cheapest, at the best rates an engine has,
-with perfect knowledge, starts charged but for the replicas that run at the beginning. Work may be served within its bin. Both
-roles are scheduled apart, each with at least one replica; role changes could lower the bound, queueing only raises what
-can be reached.
+with perfect knowledge, starts charged but for the replicas that run at the beginning. What arrives within a bin may be
+computed within it or within the TTFT objective after it. Both roles are scheduled apart, each with at least one replica. A
+fluid limit, below what anybody can reach: queueing is not in it.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from steelyard.sim.scenario import DECODE, PREFILL
 from bench.evidence import floors
 from bench.evidence.settings import TRACES, Setting
 
-PREFILL_BIN, DECODE_BIN = 1.0, 5.0  # seconds
+PREFILL_BIN, DECODE_BIN = 10.0, 5.0  # seconds
 
 
 def bound(setting: Setting, share: float, seed: int = 0) -> float:
@@ -27,7 +27,7 @@ def bound(setting: Setting, share: float, seed: int = 0) -> float:
     arrivals = setting.arrivals(seed)
     span = arrivals[-1].at
     loads = (
-        (_prefill_load(arrivals, setting.engine, span), PREFILL_BIN, [a.prompt - a.cached for a in arrivals], PREFILL),
+        (_prefill_load(arrivals, setting, span), PREFILL_BIN, [a.prompt - a.cached for a in arrivals], PREFILL),
         (
             _decode_load(arrivals, setting.engine, setting.objectives.tpot_seconds or 1.0, span),
             DECODE_BIN,
@@ -66,11 +66,12 @@ def distance() -> dict[str, Any]:
     return {"name": "oracle", "ok": worst >= 1, "worst": worst, "rows": rows}
 
 
-def _prefill_load(arrivals: Sequence[Arrival], engine: Engine, span: float) -> list[float]:
-    rate = engine.peak_prefill_rate()
+def _prefill_load(arrivals: Sequence[Arrival], setting: Setting, span: float) -> list[float]:
+    time = PREFILL_BIN + (setting.objectives.ttft_seconds or 0.0)
+    rate = setting.engine.peak_prefill_rate()
     load = [0.0] * (int(span / PREFILL_BIN) + 1)
     for arrival in arrivals:
-        load[int(arrival.at / PREFILL_BIN)] += (arrival.prompt - arrival.cached) / (rate * PREFILL_BIN)
+        load[int(arrival.at / PREFILL_BIN)] += (arrival.prompt - arrival.cached) / (rate * time)
     return load
 
 
