@@ -314,6 +314,16 @@ def test_a_conversion_is_undone_first() -> None:
     assert set(first) == set(gone)
 
 
+def test_a_service_that_starts_keeps_its_roles() -> None:
+    """Fewer than two ready: there is nothing to split, and what starts is not replaced by what has another role."""
+    starting = tuple(replica(f"{role}{i}", role, Phase.STARTING) for role in ("prefill", "decode") for i in range(4))
+    for ready in ((), (replica("first", "prefill"),)):
+        decision = decide(service(), signals((*ready, *starting)), Memory())
+        assert decision.pools == {"prefill": 4 + len(ready), "decode": 4}
+        assert not decision.remove
+        assert not decision.relabel
+
+
 def test_an_unconfirmed_role_change_ends_them_for_a_while() -> None:
     spec, pods = service(), fleet(6, 1, running=180.0, kv_use=0.4)
     memory = Memory()

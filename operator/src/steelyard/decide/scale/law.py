@@ -86,7 +86,7 @@ def _balance(seen: Scene, sized: Sized) -> tuple[dict[str, int], dict[str, int],
     surplus: dict[str, int] = {}
     growth: dict[str, int] = {}
     limited: LimitedBy | None = None
-    groups = [seen.roles] if sized.decoding is not None else [(role,) for role in seen.roles]
+    groups = [(PREFILL, DECODE)] if sized.decoding is not None else [(role,) for role in seen.roles]
     for group in groups:
         wanted = sum(sized.sizes[role] for role in group)
         held = sum(census.held(role) for role in group)

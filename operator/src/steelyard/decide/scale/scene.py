@@ -14,7 +14,9 @@ from steelyard.decide.scale.split import FILL
 from steelyard.decide.scale.windows import keep
 
 LEAST_HORIZON_SECONDS, MOST_HORIZON_SECONDS = 120.0, 240.0  # H: of arrivals
-LEAST_KEEP_SECONDS = 60.0  # W
+LEAST_KEEP_SECONDS = (
+    LEAST_HORIZON_SECONDS  # W: not less than H, for what a burst is held to need changes while it leaves H
+)
 STARTS = 2.0  # H and W are this many start-ups
 STALE_SECONDS, STALE_INTERVALS = 15.0, 3.0
 SAME_TICK_SECONDS = 2.0  # decisions closer together are one tick of history

@@ -107,7 +107,7 @@ def split_and_total(seen: Scene, decode: Decode, prefill: Prefill, roles: Sized)
     while size > sum(b.min for b in limits.roles.values()) and not bounds.ratio_possible(size, limits):
         size -= 1
     low, high = bounds.decode_range(size, limits)
-    share = min(max(target if target is not None else writes, low), high)
+    share = min(max(target if target is not None else seen.have[DECODE], low), high)
     if target is not None:
         target = max(1, min(target, ready - 1))
     sizes = {PREFILL: size - share, DECODE: share}
