@@ -67,20 +67,29 @@ def write_status(api: Api, service: Body, status: dict[str, Any], author: Author
     every reconcile would write again and nobody would know why.
     """
     status = author.part(status)
-    if author.part(service.get("status") or {}) == status:
+    if _same(author.part(service.get("status") or {}), status):
         return False
     try:
         written = _apply(api, service, status, author)
     except Missing:
         return False
     kept = author.part(written.get("status") or {})
-    if kept != status:
+    if not _same(kept, status):
         lost = sorted(name for name in status if status[name] != kept.get(name))
         log.error(
             "the installed CRD does not keep status fields %s: it is another version's; upgrade chart steelyard-crds",
             ", ".join(lost),
         )
     return bool(written["metadata"].get("resourceVersion") != service["metadata"].get("resourceVersion"))
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Compare two parts; the order of conditions is the API server's, since several authors write them."""
+
+    def keyed(part: Mapping[str, Any]) -> dict[str, Any]:
+        return {**part, "conditions": {condition["type"]: condition for condition in part.get("conditions") or ()}}
+
+    return keyed(one) == keyed(other)
 
 
 def _apply(api: Api, service: Body, status: dict[str, Any], author: Author) -> Body:
