@@ -12,13 +12,16 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 NAME, EXAMPLE = "rehearsal", EXAMPLES / "simulated.yaml"
 DIAL = """
 import socket, sys
-for place in sys.argv[1:]:
+from concurrent.futures import ThreadPoolExecutor
+def dial(place):
     host, port = place.rsplit(":", 1)
     try:
         socket.create_connection((host, int(port)), timeout=2).close()
-        print("open")
+        return "open"
     except OSError:
-        print("closed")
+        return "closed"
+with ThreadPoolExecutor() as pool:
+    print(*pool.map(dial, sys.argv[1:]))
 """
 
 
