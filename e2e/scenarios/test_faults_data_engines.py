@@ -43,9 +43,11 @@ spec:
   accelerator: ponderous
   prefill: {replicas: {min: 2, max: 2}}
   decode: {replicas: {min: 2, max: 2}, resources: {limits: {memory: 256Mi}}}
+  batching: {maxSequences: 32}
   routing: {replicas: 2, requestTimeout: 60s}
 """
-LOAD = synthetic(Shape(Pattern.POISSON, rate=2), Lengths(100, 60, 0.3), 900, seed=1)  # stopped, it does not end
+# Streams of six seconds: half a dozen on each decode pod, so one that is killed a moment later still has some. Stopped in the end.
+LOAD = synthetic(Shape(Pattern.POISSON, rate=2), Lengths(100, 120, 0.3), 900, seed=1)
 LONG = (Arrival(0, 3500, 20), Arrival(0.05, 3500, 20))  # each takes a prefill pod nine seconds
 SHORT = tuple(Arrival(0.1 * number, 40 + number, 20) for number in range(6))
 OUTSTANDING = 'steelyard_gateway_outstanding_tokens{role="prefill"}'
