@@ -67,7 +67,7 @@ def test_when_the_burst_is_over_it_shrinks_once_and_takes_the_marked_pods() -> N
     grown = made.asked()["prefill"]
     made.arriving = 0.0
     sizes = []
-    for _ in range(40):
+    for _ in range(60):
         made.tick()
         sizes.append(made.asked()["prefill"])
     assert sizes[-1] == 1
@@ -176,7 +176,7 @@ def test_a_new_operator_goes_on_from_what_runs() -> None:
     made.restart()
     made.tick(6)
     assert made.asked() == grown, "idle for half a minute only: the windows begin with what runs"
-    made.tick(40)
+    made.tick(60)
     assert made.asked() == {"prefill": 1, "decode": 1}
 
 

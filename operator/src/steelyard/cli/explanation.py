@@ -39,7 +39,7 @@ def explain(body: Body, now: datetime) -> Explanation:
         because=tuple(decision.get("because") or ()),
         limited_by=_limited(status, decision),
         would_change=tuple(_would_change(spec, status, decision, mode)),
-        history=tuple(f"{_ago(entry, now)}  {entry['action']}" for entry in status.get("history") or ()),
+        history=tuple(f"{_ago(entry, now)}  {_done(entry)}" for entry in status.get("history") or ()),
     )
 
 
@@ -73,8 +73,11 @@ def _needed(decision: Body, now: datetime) -> str:
     if not decision:
         return "no decision"
     wanted = ", ".join(f"{role} {decision[role]}" for role in ROLES if role in decision)
-    done = "" if decision.get("applied", True) else ", not carried out"
-    return f"{wanted} (decided {_ago(decision, now)}: {decision['action']}{done})"
+    return f"{wanted} (decided {_ago(decision, now)}: {_done(decision)})"
+
+
+def _done(decision: Body) -> str:
+    return f"{decision['action']}{'' if decision.get('applied', True) else ', not carried out'}"
 
 
 def _limited(status: Body, decision: Body) -> str:
