@@ -184,6 +184,18 @@ def _chart_image(reference: str) -> dict[str, str]:
     return {"repository": repository, "tag": tag}
 
 
+def prepare(backend: str, say: Callable[[str], None], console: Console) -> dict[str, Path]:
+    """Build the images and, at the same time, a local cluster's programs, as far as the cache lacks them (half an hour from
+    nothing); gives image reference → archive. Raises `ClusterError` before anything is built where no cluster can run."""
+    wanted = Backend(backend)
+    local = choose(wanted, look(wanted)).backend is Backend.LOCAL
+    with ThreadPoolExecutor(1) as pool:
+        building = pool.submit(build_archives, say=say)
+        if local:
+            programs.ensure(console)
+        return building.result()
+
+
 def bring_up(
     name: str,
     backend: str,
@@ -192,16 +204,8 @@ def bring_up(
     confirm: Callable[[str], bool] = lambda question: False,
     nodes: int = 1,
 ) -> Platform:
-    """A cluster with Steelyard on it; images are built while the cluster's programs are."""
-    wanted = Backend(backend)
-    local = (
-        choose(wanted, look(wanted)).backend is Backend.LOCAL
-    )  # raises before anything is built where no cluster can run
-    with ThreadPoolExecutor(1) as pool:
-        building = pool.submit(build_archives, say=say)
-        if local:
-            programs.ensure(console)
-        archives = building.result()
+    """A cluster with Steelyard on it."""
+    archives = prepare(backend, say, console)
     cluster = create(
         name=name, backend=backend, nodes=nodes, archives=list(archives.values()), console=console, confirm=confirm
     )
