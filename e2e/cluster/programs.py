@@ -69,7 +69,6 @@ PROMTOOL = Program(
 """Evaluates queries over made-up series, and writes a store of them: for tests and benchmarks, never in a cluster."""
 
 
-
 def build_command(program: Program, go: Path, out: Path) -> list[str]:
     """The command that builds `program` to `out`; `-v` makes it name each package that it compiles.
 
