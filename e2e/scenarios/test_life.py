@@ -39,6 +39,12 @@ def replicas(platform: Platform, role: str) -> int:
     return int(platform.get("deployment", f"{NAME}-{role}", NAMESPACE)["spec"]["replicas"])
 
 
+def hold(platform: Platform, role: str, number: int) -> None:
+    """Bring a role to exactly this many replicas, as asked for, not yet as ready."""
+    patch(platform, {role: {"replicas": {"min": number, "max": number}}})
+    platform.wait_for("the scale to follow", lambda: replicas(platform, role) == number, 60)
+
+
 def test_a_deleted_child_comes_back(platform: Platform, service: dict[str, Any]) -> None:
     before = platform.get("service", NAME, NAMESPACE)["metadata"]["uid"]
     platform.kubectl("delete", "service", NAME, "-n", NAMESPACE)
@@ -84,8 +90,7 @@ def test_pods_that_are_deleted_while_they_start_leave_at_once(platform: Platform
     platform.wait_available(NAME, NAMESPACE)
     decode = f"serving.steelyard.dev/service={NAME},serving.steelyard.dev/pool=decode"
     for number in (3, 1) * 6:  # each time, pods are told to leave at another instant of their start
-        patch(platform, {"decode": {"replicas": {"min": number, "max": number}}})
-        platform.wait_for("the scale to follow", lambda number=number: replicas(platform, "decode") == number, 60)
+        hold(platform, "decode", number)
     platform.wait_for("the others to leave", lambda: len(platform.items("pod", NAMESPACE, decode)) == 1, 120)
 
 
