@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+
 from conftest import Running, Start
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from conftest import TLS, Running, Start, wait_until
 
 PROMPT = "Weights slide along the beam until both sides rest. " * 3

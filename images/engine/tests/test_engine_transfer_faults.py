@@ -9,8 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import TLS, Running, Start, free_ports
 from steelyard_engine.handoff import HandoffFailed, pack_header, unpack
+
+from conftest import TLS, Running, Start, free_ports
 
 PROMPT = "The hook carries what the scale has weighed, and the yard counts. " * 3
 REMOTE_DECODE = {"do_remote_decode": True, "do_remote_prefill": False}

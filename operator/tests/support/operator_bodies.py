@@ -43,7 +43,8 @@ def service_body(spec: Body | None = None, **meta: Any) -> Body:
         "metadata": {"name": "chat", "namespace": "team-a", "uid": "uid-1", "generation": 1},
         "spec": {"model": {"uri": "oci://steelyard/model-smollm2:1", "servedName": "smollm2"}},
     }
-    return merged(body, {"spec": spec or {}, "metadata": meta})
+    whole: Body = merged(body, {"spec": spec or {}, "metadata": meta})
+    return whole
 
 
 def service(spec: Body | None = None, **meta: Any) -> InferenceService:
@@ -57,4 +58,5 @@ def simulated(spec: Body | None = None) -> Body:
         "engine": {"name": "simulated"},
         "accelerator": "h200",
     }
-    return merged(base, spec or {})
+    whole: Body = merged(base, spec or {})
+    return whole
