@@ -1,13 +1,13 @@
 """Faults done to a running program or to the network: killed, stopped, out of memory, packets lost.
 
 Processes are reached from inside their pods, as an owner of the cluster would, so these work on any cluster; tini is pid 1
-there, and the program its child. Only `closed_port` needs a local cluster's node.
+there, and the program its child. Only `closed_port` needs a local cluster's nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 
 from e2e.cluster import ClusterError
 from e2e.cluster.local.machine import Machine
@@ -51,18 +51,18 @@ def exhaust_memory(platform: Platform, namespace: str, pod: str) -> None:
 
 
 @contextmanager
-def closed_port(machine: Machine, port: int, how: str) -> Iterator[None]:
-    """Keep all packets to a TCP port of this node's pods from arriving, also on open connections.
+def closed_port(machines: Sequence[Machine], port: int, how: str) -> Iterator[None]:
+    """Keep all packets to a TCP port of these nodes' pods from arriving, also on open connections.
 
     `how` is DROP (they are lost), or REJECT (the sender's connections are reset).
     """
     words = ["REJECT", "--reject-with", "tcp-reset"] if how == "REJECT" else [how]
     rule = ["FORWARD", "-p", "tcp", "--dport", str(port), "-j", *words]
-    machine.run("iptables", "-w", "-I", *rule)
-    try:
+    with ExitStack() as undo:
+        for machine in machines:
+            machine.run("iptables", "-w", "-I", *rule)
+            undo.callback(machine.run, "iptables", "-w", "-D", *rule)
         yield
-    finally:
-        machine.run("iptables", "-w", "-D", *rule)
 
 
 def _run(platform: Platform, namespace: str, pod: str, script: str, *arguments: str) -> None:

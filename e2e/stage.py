@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -62,8 +63,13 @@ class Stage:
     @property
     def machine(self) -> Machine:
         """The node on which the clients stand."""
-        assert isinstance(self.platform.cluster, LocalCluster)
-        return self.platform.cluster.machine(NODE)
+        return self._machine_of(NODE)
+
+    @property
+    def machines(self) -> list[Machine]:
+        """All nodes: a scenario before may have added one, and pods spread over them."""
+        names = self.platform.kubectl("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}").split()
+        return [self._machine_of(name) for name in names]
 
     def pods(self, part: str) -> list[Pod]:
         """The pods of a pool, or the gateways, that are not leaving."""
@@ -72,11 +78,16 @@ class Stage:
         return [_pod(body) for body in found if "deletionTimestamp" not in body["metadata"]]
 
     def metrics(self, part: str, pattern: str) -> dict[str, float]:
-        """For each pod of a part the sum of its samples that match; a pod that does not answer has none and counts 0."""
-        pods, port = self.pods(part), GATEWAY_METRICS_PORT if part == GATEWAY else ENGINE_PORT
-        urls = [f"http://{pod.address}:{port}/metrics" for pod in pods]
-        pages = json.loads(self.machine.run_in_network(sys.executable, "-c", _FETCH, *urls))
-        return {pod.name: _sum(page, pattern) for pod, page in zip(pods, pages, strict=True)}
+        """For each pod of a part the sum of its samples that match; one that does not answer counts 0."""
+        port = GATEWAY_METRICS_PORT if part == GATEWAY else ENGINE_PORT
+        found: dict[str, float] = {}
+        by_node = sorted((pod for pod in self.pods(part) if pod.address), key=lambda pod: pod.node)
+        for node, group in groupby(by_node, key=lambda pod: pod.node):  # policies let a node reach its own pods only
+            pods = list(group)
+            urls = [f"http://{pod.address}:{port}/metrics" for pod in pods]
+            pages = json.loads(self._machine_of(node).run_in_network(sys.executable, "-c", _FETCH, *urls))
+            found |= {pod.name: _sum(page, pattern) for pod, page in zip(pods, pages, strict=True)}
+        return found
 
     def metric(self, part: str, pattern: str) -> float:
         """The same over all pods of a part."""
@@ -118,6 +129,10 @@ class Stage:
         found = self.platform.wait_for(f"{before.name} to be restarted and ready", again, 120)
         assert isinstance(found, Pod)
         return found
+
+    def _machine_of(self, node: str) -> Machine:
+        assert isinstance(self.platform.cluster, LocalCluster)
+        return self.platform.cluster.machine(node)
 
     def goes_on(self) -> None:
         """Wait for answers to requests of after now."""

@@ -68,7 +68,7 @@ def test_kv_cannot_be_fetched(stage: Stage, how: str) -> None:
     seed = {"REJECT": 21, "DROP": 22}[how]
     stage.load.mark(f"KV {how}")
     broken, failures, computed = stage.broken(), stage.metric(DECODE, FAILURES), stage.metric(DECODE, COMPUTED)
-    with faults.closed_port(stage.machine, KV_PORT, how):
+    with faults.closed_port(stage.machines, KV_PORT, how):
         lenient, strict = stage.asked(PROBE, seed=seed), strictly(stage, seed)
     assert not lenient.broken, lenient.explain()
     assert stage.metric(DECODE, FAILURES) >= failures + len(PROBE)
