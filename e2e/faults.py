@@ -6,8 +6,9 @@ there, and the program its child. Only `closed_port` needs a local cluster's nod
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 from e2e.cluster import ClusterError
 from e2e.cluster.local.machine import Machine
@@ -36,6 +37,21 @@ while alive():
         os._exit(0)
     time.sleep(0.05)
 """
+_IN_PODS = """
+import os, subprocess, sys
+addresses, command, done = sys.argv[1].split(","), sys.argv[2:], set()
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        with open(f"/proc/{pid}/cmdline") as file:
+            words = file.read().split(chr(0))
+    except OSError:
+        continue
+    own = [word for word in words if word in addresses]
+    if own and own[0] not in done and any(word.endswith("steelyard-engine") for word in words):
+        subprocess.run(["nsenter", "--target", pid, "--net", *command], check=True)
+        done.add(own[0])
+print(len(done))
+"""
 
 
 def send(platform: Platform, namespace: str, pod: str, signal: str) -> None:
@@ -51,18 +67,24 @@ def exhaust_memory(platform: Platform, namespace: str, pod: str) -> None:
 
 
 @contextmanager
-def closed_port(machines: Sequence[Machine], port: int, how: str) -> Iterator[None]:
-    """Keep all packets to a TCP port of these nodes' pods from arriving, also on open connections.
+def closed_port(machines: Sequence[Machine], addresses: Sequence[str], port: int, how: str) -> Iterator[None]:
+    """Keep all packets to a TCP port of the engines at these addresses from arriving, also on open connections.
 
-    `how` is DROP (they are lost), or REJECT (the sender's connections are reset).
+    `how` is DROP (they are lost), or REJECT (the sender's connections are reset). The rule is set inside each pod's own
+    network: on the node, the enforcer of policies puts its rules before all others whenever any pod comes or goes.
     """
     words = ["REJECT", "--reject-with", "tcp-reset"] if how == "REJECT" else [how]
-    rule = ["FORWARD", "-p", "tcp", "--dport", str(port), "-j", *words]
-    with ExitStack() as undo:
-        for machine in machines:
-            machine.run("iptables", "-w", "-I", *rule)
-            undo.callback(machine.run, "iptables", "-w", "-D", *rule)
+    rule = ["INPUT", "-p", "tcp", "--dport", str(port), "-j", *words]
+
+    def change(action: str) -> int:
+        script = (sys.executable, "-c", _IN_PODS, ",".join(addresses), "iptables", "-w", action, *rule)
+        return sum(int(machine.run(*script)) for machine in machines)
+
+    try:
+        assert change("-I") == len(addresses), "each engine's network has the rule"
         yield
+    finally:
+        change("-D")
 
 
 def _run(platform: Platform, namespace: str, pod: str, script: str, *arguments: str) -> None:

@@ -1,6 +1,6 @@
 """KV that cannot be fetched while streams pass: recompute gives the same text and counts, fail gives a clean error at once.
 
-Two services, one of each kind, on one node, whose port for KV is closed: in one row connections are refused, in the other
+Two services, one of each kind, whose port for KV is closed: in one row connections are refused, in the other
 packets are lost, also on connections that were open. What else can be wrong with a transfer (cut, damaged, another's) is tried
 over loopback: images/engine/tests/test_engine_transfer_faults.py.
 """
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from steelyard.api.labels import DECODE, KV_PORT
+from steelyard.api.labels import COMPONENT, DECODE, KV_PORT
+from steelyard.build.meta import ENGINE
 
 from e2e import faults
 from e2e.load import Arrival, Lengths, Outcome, Pattern, Result, Shape, summarise, synthetic
@@ -68,7 +69,8 @@ def test_kv_cannot_be_fetched(stage: Stage, how: str) -> None:
     seed = {"REJECT": 21, "DROP": 22}[how]
     stage.load.mark(f"KV {how}")
     broken, failures, computed = stage.broken(), stage.metric(DECODE, FAILURES), stage.metric(DECODE, COMPUTED)
-    with faults.closed_port(stage.machines, KV_PORT, how):
+    engines = stage.platform.items("pod", NAMESPACE, f"{COMPONENT}={ENGINE}")
+    with faults.closed_port(stage.machines, [pod["status"]["podIP"] for pod in engines], KV_PORT, how):
         lenient, strict = stage.asked(PROBE, seed=seed), strictly(stage, seed)
     assert not lenient.broken, lenient.explain()
     assert stage.metric(DECODE, FAILURES) >= failures + len(PROBE)
