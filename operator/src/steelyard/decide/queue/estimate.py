@@ -7,7 +7,8 @@ request at a time (`theta_seconds` = 0). Standard library only; no clocks.
 """
 
 from dataclasses import dataclass
-from itertools import combinations
+
+from steelyard.decide.model.least_squares import non_negative
 
 ENOUGH_SAMPLES = 20
 THETA_SECONDS = 0.1  # outstanding prefill work of one replica, shared by all gateways
@@ -61,7 +62,7 @@ class PrefillTime:
         self.samples = 0
         self._sums = [0.0] * 8  # weighted sums of n⁰ … n⁴ and of y·n⁰ … y·n²
         self._prior_sums = [0.0] * 8
-        self._fit = (prior.a, prior.b * _SCALE, prior.c * _SCALE * _SCALE)
+        self._fit: tuple[float, ...] = (prior.a, prior.b * _SCALE, prior.c * _SCALE * _SCALE)
         for n in _ANCHORS:
             _add(self._prior_sums, n, prior.seconds(n * _SCALE), _PRIOR_WEIGHT)
 
@@ -76,7 +77,8 @@ class PrefillTime:
             return
         pull = max(_PRIOR_FADES**self.samples, _PRIOR_LEAST)
         sums = [value + pull * prior for value, prior in zip(self._sums, self._prior_sums, strict=True)]
-        self._fit = _non_negative_fit(sums[:5], sums[5:]) or self._fit
+        s0, s1, s2, s3, s4 = sums[:5]
+        self._fit = non_negative((s0, s1, s2, s2, s3, s4), sums[5:]) or self._fit
 
     def seconds(self, tokens: float) -> float:
         """Estimate one prefill of `tokens` new tokens; positive, never decreasing in tokens."""
@@ -114,41 +116,3 @@ def _add(sums: list[float], n: float, y: float, weight: float) -> None:
         if i < 3:
             sums[5 + i] += power * y
         power *= n
-
-
-def _non_negative_fit(moments: list[float], products: list[float]) -> tuple[float, float, float] | None:
-    """Least squares over the largest set of terms whose coefficients all come out non-negative and leave the least
-    error: with three terms, trying all seven sets is exact and cheap."""
-    best: tuple[float, tuple[float, float, float]] | None = None
-    for size in (3, 2, 1):
-        for terms in combinations(range(3), size):
-            solved = _solve([[moments[i + j] for j in terms] for i in terms], [products[i] for i in terms])
-            if solved is None or min(solved) < 0:
-                continue
-            full = [0.0, 0.0, 0.0]
-            for term, value in zip(terms, solved, strict=True):
-                full[term] = value
-            error = -sum(value * products[term] for term, value in zip(terms, solved, strict=True))
-            if best is None or error < best[0] - 1e-12:
-                best = (error, (full[0], full[1], full[2]))
-    return best[1] if best else None
-
-
-def _solve(matrix: list[list[float]], right: list[float]) -> list[float] | None:
-    """Gaussian elimination with pivoting; None where the matrix is singular."""
-    size = len(right)
-    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
-    for column in range(size):
-        pivot = max(range(column, size), key=lambda r: abs(rows[r][column]))
-        if abs(rows[pivot][column]) < 1e-12:
-            return None
-        rows[column], rows[pivot] = rows[pivot], rows[column]
-        for below in range(column + 1, size):
-            factor = rows[below][column] / rows[column][column]
-            for k in range(column, size + 1):
-                rows[below][k] -= factor * rows[column][k]
-    solved = [0.0] * size
-    for i in reversed(range(size)):
-        known = sum(rows[i][k] * solved[k] for k in range(i + 1, size))
-        solved[i] = (rows[i][size] - known) / rows[i][i]
-    return solved
