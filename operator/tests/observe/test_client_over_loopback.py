@@ -117,25 +117,6 @@ def test_a_list_is_read_in_chunks_and_its_items_know_their_kind(server: Server) 
     assert server.requests[0][2]["labelSelector"] == ["x=y"]
 
 
-def test_several_lists_are_read_in_one_go_and_a_long_one_to_its_end(server: Server) -> None:
-    server.answers += [
-        (200, {"items": [{"metadata": {"name": "a"}}], "metadata": {"continue": "t1"}}),
-        (200, {"items": [{"metadata": {"name": "b"}}], "metadata": {}}),
-        (200, {"items": [], "metadata": {}}),
-    ]
-    pods, deployments = api(server).lists((POD, DEPLOYMENT), "ns", "x=y")
-    assert [body["metadata"]["name"] for body in pods] == ["a", "b"]
-    assert deployments == []
-    assert [request[1].rpartition("/")[2] for request in server.requests] == ["pods", "pods", "deployments"]
-    assert "continue" not in server.requests[2][2]
-
-
-def test_one_of_several_lists_may_be_denied(server: Server) -> None:
-    server.answers += [(200, {"items": []}), (403, {"message": "deployments is forbidden"})]
-    with pytest.raises(Denied, match="deployments is forbidden"):
-        api(server).lists((POD, DEPLOYMENT), "ns", "x=y")
-
-
 def test_every_answer_is_told_with_its_bytes(server: Server) -> None:
     server.answers += [(200, {"items": []}), (404, {"message": "gone"})]
     told: list[tuple[str, int, int, int]] = []

@@ -125,10 +125,6 @@ class Api:
                 return found
             page = self._call("GET", resource.path(namespace), query=[*query, ("continue", token)])
 
-    def lists(self, resources: Sequence[Resource], namespace: str, labels: str) -> Sequence[Sequence[Body]]:
-        """Read several collections, in their order."""
-        return [self.list(resource, namespace, labels) for resource in resources]
-
     def apply(
         self, resource: Resource, body: Body, manager: str, subresource: str | None = None, rehearse: bool = False
     ) -> Body:

@@ -40,12 +40,17 @@ def observe(api: Api, namespace: str, name: str, leave_out: frozenset[str] = fro
         return None
     ours = f"{labels.MANAGED_BY}={labels.MANAGER},{labels.SERVICE}={name}"
     uid = service["metadata"]["uid"]
-    kinds = (resource for resource in CHILD_KINDS if resource.kind not in leave_out)
-    *of_kinds, all_revisions, pods = api.lists((*kinds, CONTROLLER_REVISION, POD), namespace, ours)
-    children = {(body["kind"], body["metadata"]["name"]): body for bodies in of_kinds for body in bodies}
+    children = {
+        (resource.kind, body["metadata"]["name"]): body
+        for resource in CHILD_KINDS
+        if resource.kind not in leave_out
+        for body in api.list(resource, namespace, ours)
+    }
     revisions = sorted(
-        (body for body in all_revisions if _owned_by(body, uid)), key=lambda body: int(body.get("revision") or 0)
+        (body for body in api.list(CONTROLLER_REVISION, namespace, ours) if _owned_by(body, uid)),
+        key=lambda body: int(body.get("revision") or 0),
     )
+    pods = api.list(POD, namespace, ours)
     snapshot = Snapshot(
         service=service,
         accelerators={key: _accelerator(api, key) for key in accelerator_names(service.get("spec") or {})},
