@@ -18,7 +18,7 @@
 - apiGroups: [""]
   resources: ["pods"]
   verbs: [get, list, watch]
-# change a replica's role by its label; mark the one that a scale-down takes
+# change a replica's role by its label; mark the one that a scale-down takes; make gateways re-read their settings
 - apiGroups: [""]
   resources: ["pods"]
   verbs: [patch]
@@ -34,7 +34,7 @@
 - apiGroups: ["rbac.authorization.k8s.io"]
   resources: ["rolebindings"]
   verbs: [get, list, watch, create, patch, delete]
-# settings of gateways and engines
+# settings of gateways and engines; what the autoscaler tells gateways
 - apiGroups: [""]
   resources: ["configmaps"]
   verbs: [get, list, watch, create, patch, delete]

@@ -158,7 +158,7 @@ def _views(fleet: Fleet, end: float) -> Views:
         }
         service = InferenceService.read({**body, "spec": spec})
         engines = tuple(_engine(pod, role, end) for pod, role in fleet.engines(number))
-        gateways = tuple(Gateway(pod, "10.0.0.1", end - 3600) for pod in fleet.gateways(number))
+        gateways = tuple(Gateway(pod, "10.0.0.1", end - 3600, f"uid-{pod}") for pod in fleet.gateways(number))
         asked = {role: sum(e.replica.pool == role for e in engines) for role in ("prefill", "decode")}
         pods = Pods(namespace, name, engines, gateways, asked)
         views.put((namespace, name), View({**body, "status": {}}, service, ACCELERATORS, pods))

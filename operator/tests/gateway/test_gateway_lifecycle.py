@@ -1,5 +1,6 @@
 """The process: what it imports and weighs, how it re-reads its files, finds pods, and leaves."""
 
+import contextlib
 import http.server
 import json
 import os
@@ -17,6 +18,7 @@ import pytest
 from gateway_calls import Connection, complete, completion, raw_request, request
 from gateway_fakes import Behaviour, FakeEngine, pod
 from gateway_process import gateway, wait_until
+from steelyard.decide import slots
 from steelyard.gateway.pods import Pod
 from steelyard.gateway.watch import ApiServer, PodWatch
 
@@ -70,6 +72,41 @@ def test_settings_are_re_read_and_bad_ones_refused() -> None:
         wait_until(lambda: "new pods refused" in process.log())
         process.write_settings(gateways=1)
         wait_until(lambda: complete(process.port).status == 200)
+
+
+def test_decode_slots_follow_the_autoscaler_and_never_pass_the_settings() -> None:
+    """A second file beside the settings; it may come, change and make no sense at any time."""
+    prefill, decode = FakeEngine(Behaviour()), FakeEngine(Behaviour(tokens=100_000, interval=0.05))
+    with (
+        gateway([pod(prefill, "prefill"), pod(decode, "decode")], {"decodeSlots": 6}) as process,
+        contextlib.ExitStack() as held,
+    ):
+
+        def decide(content: str) -> None:
+            fresh = process.folder / "decision.new"
+            fresh.write_text(content)
+            fresh.replace(process.folder / slots.FILE)
+
+        def streams(number: int) -> None:
+            wait_until(lambda: process.metric("steelyard_gateway_engine_calls", engine=decode_name) == number)
+
+        decode_name = pod(decode, "decode")["name"]
+        decide(slots.text(2))
+        wait_until(lambda: "decode slots re-read" in process.log())
+        for number in range(8):
+            connection = Connection(process.port)
+            held.callback(connection.close)
+            connection.send(raw_request("POST", "/v1/completions", completion(str(number), stream=True)))
+        streams(2)
+        decide(slots.text(5))
+        streams(5)
+        decide("nonsense")
+        wait_until(lambda: process.metric("steelyard_gateway_settings_refused_total") == 1)
+        process.write_settings(servedName="renamed")  # new settings keep what was decided
+        wait_until(lambda: request(process.port, "GET", "/v1/models").json["data"][0]["id"] == "renamed")
+        streams(5)
+        decide(slots.text(50))
+        streams(6)
 
 
 def test_refused_settings_change_no_part(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from steelyard.observe.signals import Pods
 
 SERVICE = ("team-a", "chat")
 PROMISED = Objectives(ttft=1.0, tpot=0.05, attainment=0.95)
-GATEWAY = Gateway("g", "10.0.0.1", 0.0)
+GATEWAY = Gateway("g", "10.0.0.1", 0.0, "uid-g")
 GRID = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, math.inf)
 
 

@@ -28,7 +28,7 @@ def engine(name: str, role: str, phase: Phase = Phase.READY, created: float = NO
 
 
 P0, D0, D1 = engine("p-0", "prefill"), engine("d-0", "decode"), engine("d-1", "decode")
-GATEWAY = Gateway("g-0", "10.0.0.1", NOW - 1000)
+GATEWAY = Gateway("g-0", "10.0.0.1", NOW - 1000, "uid-g-0")
 
 
 def pods(*engines: Engine, gateways: tuple[Gateway, ...] = (GATEWAY,), **asked: int) -> Pods:
@@ -245,7 +245,7 @@ CASES: tuple[tuple[str, str, dict[str, Any], dict[str, Any]], ...] = (
     (
         "a gateway is young",
         "its counters hold only a part of the window: the sum over gateways is unknown",
-        {"of": pods(gateways=(GATEWAY, Gateway("g-1", "10.0.0.2", NOW - 6))), "change": {"samples": {"g-1": 1}}},
+        {"of": pods(gateways=(GATEWAY, Gateway("g-1", "10.0.0.2", NOW - 6, "uid-g-1"))), "change": {"samples": {"g-1": 1}}},
         {"request_rate": None, "uncached_rate": None, "generated_rate": 500.0},
     ),
     (

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from scaled_world import ScaledWorld
-from steelyard.api.labels import ROLE
+from steelyard.api.labels import ADMISSION, ROLE
+from steelyard.decide import slots
 from steelyard.observe.client import Unreachable
 
 BOUNDS = {"prefill": {"replicas": {"min": 1, "max": 8}}, "decode": {"replicas": {"min": 1, "max": 8}}}
@@ -232,3 +233,68 @@ def test_a_role_change_is_one_label_on_the_pod_that_was_seen() -> None:
     made.api.edit("Pod", pod["metadata"]["name"], {"metadata": {"labels": {ROLE: "decode"}}})
     made.look()
     assert made.status()["decode"]["desired"] == (2 if pod["metadata"]["name"].startswith("chat-prefill") else 1)
+
+
+def told_slots(made: ScaledWorld) -> int | None:
+    return slots.read(made.api.body("ConfigMap", "chat-gateway")["data"].get(slots.FILE))
+
+
+def test_gateways_are_told_how_many_sequences_a_decode_replica_may_hold() -> None:
+    """At first they go by maxSequences; a replica past R sequences misses TPOT for all of them."""
+    made = world()
+    spec = made.fleet.views()["team-a", "chat"].service
+    assert spec is not None
+    told = told_slots(made)
+    assert told is not None
+    assert 1 <= told <= (spec.spec.batching_of("decode").max_sequences or 0)
+    settings = made.api.body("ConfigMap", "chat-gateway")
+    assert made.fleet.views()["team-a", "chat"].admission is not None
+    gateways = [
+        body for (kind, _, name), body in made.api.objects.items() if kind == "Pod" and name.startswith("chat-x")
+    ]
+    assert gateways
+    assert {body["metadata"]["annotations"][ADMISSION] for body in gateways} == {str(told)}
+    made.api.writes.clear()
+    made.tick(6)
+    assert not [write for write in made.api.writes if write.startswith("merge") or "ConfigMap" in write], "no fight"
+    assert made.api.body("ConfigMap", "chat-gateway") == settings
+
+
+@pytest.mark.parametrize("change", ["by hand", "deleted"])
+def test_what_gateways_are_told_is_put_back_and_the_settings_beside_it_stay(change: str) -> None:
+    made = world()
+    told, settings = told_slots(made), made.api.body("ConfigMap", "chat-gateway")["data"]["gateway.json"]
+    made.tick(4)
+    if change == "by hand":
+        made.api.edit("ConfigMap", "chat-gateway", {"data": {slots.FILE: slots.text(1)}})
+    else:
+        made.api.remove("ConfigMap", "chat-gateway")
+    made.reconcile.rest.told(("team-a", "chat"), "ConfigMap")
+    made.tick(4)
+    assert told_slots(made) == told
+    assert made.api.body("ConfigMap", "chat-gateway")["data"]["gateway.json"] == settings
+
+
+@pytest.mark.parametrize("mode", ["Recommend", "Off"])
+def test_in_other_modes_gateways_keep_what_they_were_told_last(mode: str) -> None:
+    made = world(mode)
+    assert told_slots(made) is None, "nothing yet: maxSequences rules"
+    was = world()
+    told = told_slots(was)
+    was.api.edit("InferenceService", "chat", {"spec": {"autoscaling": {"mode": mode}}, "metadata": {"generation": 2}})
+    was.tick(4)
+    assert told_slots(was) == told
+
+
+def test_contexts_that_grow_are_followed_with_pauses() -> None:
+    made = world()
+    before = told_slots(made)
+    made.running["decode"] = 40.0
+    made.kv_use = 0.9
+    made.api.writes.clear()
+    made.tick(12)
+    after = told_slots(made)
+    assert before is not None
+    assert after is not None
+    assert after < before
+    assert made.api.writes.count("merge ConfigMap/chat-gateway") <= 12 * 5 / slots.PAUSE_SECONDS

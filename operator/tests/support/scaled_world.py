@@ -46,6 +46,7 @@ class ScaledWorld:
         self.now = START
         self.start_seconds = start_seconds
         self.running = {"prefill": 0.0, "decode": 0.0}  # sequences of all replicas of a role
+        self.kv_use = 0.0  # share of each replica's KV capacity
         self.arriving = 0.0  # uncached tokens a second
         self.down: str | None = None  # why Prometheus does not answer
         self.told = True  # whether gateways give their windows
@@ -132,6 +133,8 @@ class ScaledWorld:
         share = self.running[role] / max(1, sum(p["metadata"]["labels"][ROLE] == role for p in self.pods()))
         if name == "running":
             return share
+        if name == "kv_use":
+            return self.kv_use
         if name == "generated":
             return share * 30 if role == "decode" else 0.0
         return 0.0

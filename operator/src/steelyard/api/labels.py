@@ -19,6 +19,7 @@ REVISION = f"{GROUP}/revision"
 
 SPEC_HASH = f"{GROUP}/spec-hash"  # annotation on children
 PAUSED = f"{GROUP}/paused"  # annotation on the InferenceService: the operator changes nothing while "true"
+ADMISSION = f"{GROUP}/decode-slots"  # annotation on gateways' pods: what the autoscaler told them last
 RENDER = f"{GROUP}/render"  # annotation on the InferenceService: a new value renders its children anew
 
 PREFILL, DECODE, AGGREGATED = "prefill", "decode", "aggregated"

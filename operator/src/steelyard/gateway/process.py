@@ -10,7 +10,9 @@ import logging
 import signal
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
+from steelyard.decide import slots
 from steelyard.decide.queue.windows import WINDOW_SECONDS
 from steelyard.gateway.admin import (
     MOST_CONNECTIONS,
@@ -61,6 +63,8 @@ class Process:
         self._options = options
         self._config = WatchedFile(options.config)
         self._settings = parse_settings(self._config.read())
+        self._decision = WatchedFile(str(Path(options.config).with_name(slots.FILE)))
+        self._slots: int | None = None  # what the autoscaler has decided, if it has
         self._pods_file = WatchedFile(options.pods) if options.pods else None
         self._keys_file: WatchedFile | None = None
         self._stop = asyncio.Event()
@@ -70,6 +74,7 @@ class Process:
         loop = asyncio.get_running_loop()
         metrics = Metrics()
         self._router = Router(self._settings, metrics, loop)
+        self._look_at_decision()
         self._door = FrontDoor(self._router, self._read_keys(self._settings), int(time.time()), descriptor_limit())
         self._admin: Connections[AdminConnection] = Connections(lambda: MOST_CONNECTIONS)
         metrics.ports = {"api": self._door.connections, "metrics": self._admin}
@@ -141,6 +146,7 @@ class Process:
         config = self._config.changed()
         if config is not None:
             self._take_settings(config)
+        self._look_at_decision()
         if self._pods_file is not None:
             pods = self._pods_file.changed()
             if pods is not None:
@@ -161,9 +167,29 @@ class Process:
             log.error("new settings refused, the old ones stay", extra={"fields": {"why": str(error)}})
             return
         self._settings = settings
-        self._router.apply(settings)
+        self._apply()
         self._door.apply(settings)
         log.info("settings re-read", extra={"fields": {"model": settings.served_name}})
+
+    def _look_at_decision(self) -> None:
+        """Take over what the autoscaler has decided; its file may be missing, and what is no decision is left alone."""
+        text = self._decision.changed()
+        if text is None:
+            return
+        decided = slots.read(text)
+        if decided is None:
+            self._router.metrics.settings_refused += 1
+            log.error(
+                "new decode slots refused, the old ones stay", extra={"fields": {"file": str(self._decision.path)}}
+            )
+            return
+        self._slots = decided
+        self._apply()
+        log.info("decode slots re-read", extra={"fields": {"slots": decided}})
+
+    def _apply(self) -> None:
+        settings = self._settings
+        self._router.apply(settings if self._slots is None else settings.limited_to(self._slots))
 
     def _take_pods(self, text: bytes) -> None:
         try:

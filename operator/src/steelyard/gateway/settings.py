@@ -64,6 +64,10 @@ class Settings(_Part, frozen=True):
     context_length: int = 2048
     api_keys_file: str | None = None
 
+    def limited_to(self, slots: int) -> "Settings":
+        """The same with no more than so many sequences on one decode replica, which the autoscaler has found right."""
+        return msgspec.structs.replace(self, decode_slots=min(self.decode_slots, slots))
+
     @property
     def aggregated(self) -> bool:
         """Whether one pool does both prefill and decode."""

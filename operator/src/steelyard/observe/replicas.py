@@ -31,6 +31,7 @@ class Gateway:
     name: str
     address: str
     created: float
+    uid: str
 
 
 def engine_of(body: Body) -> Engine | None:
@@ -62,7 +63,7 @@ def gateway_of(body: Body) -> Gateway | None:
     pod = pod_of(body)
     if pod.pool or not pod.ready or pod.terminating or not status.get("podIP"):
         return None
-    return Gateway(meta["name"], status["podIP"], seconds(meta.get("creationTimestamp")) or 0.0)
+    return Gateway(meta["name"], status["podIP"], seconds(meta.get("creationTimestamp")) or 0.0, meta["uid"])
 
 
 def seconds(text: str | None) -> float | None:

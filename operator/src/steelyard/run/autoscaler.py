@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from steelyard.apply.admission import admit
 from steelyard.apply.carry_out import carry_out
 from steelyard.apply.report import AUTOSCALER, tell, write_status
 from steelyard.decide import attained as goals
-from steelyard.decide import scaling
+from steelyard.decide import scaling, slots
 from steelyard.decide.conditions import Verdict
 from steelyard.decide.freshness import Scraped, metrics_fresh
 from steelyard.decide.scale import law, stored
@@ -47,6 +48,7 @@ class _Known:
     unmatched: int = 0
     attained: goals.Attained | None = None
     written: dict[str, Any] | None = None  # the autoscaler's part of the status, as it wrote it last
+    admitted_at: float = float("-inf")  # when the gateways were told their decode slots last
 
 
 @dataclass
@@ -140,7 +142,17 @@ class Autoscaler:
         if decision is not None:
             done = carry_out(self.api, *key, seen.pods.engines, seen.pods.asked, decision)
             metrics.count_decision(*key, decision, done.scaled, done.relabelled)
+            self._admit(key, seen, decision, known, now)
         self._report(key, seen, signal, decision, verdicts, known, now)
+
+    def _admit(self, key: Key, seen: View, decision: Decision, known: _Known, now: float) -> None:
+        """Tell the gateways how many sequences a decode replica may hold, where that has moved."""
+        number, there = decision.slots, seen.admission
+        if not decision.act or number is None or there is None or now - known.admitted_at < slots.PAUSE_SECONDS:
+            return
+        if slots.moved(there.slots, number) and admit(self.api, *key, there.uid, seen.pods.gateways, number):
+            known.admitted_at = now
+            metrics.DECODE_SLOTS.labels(*key).set(number)
 
     def _fresh(self, key: Key, signal: Signals, found: Readings, known: _Known) -> Verdict:
         ready = [replica for replica in signal.replicas if replica.phase is Phase.READY]

@@ -8,8 +8,10 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from steelyard.api import names
 from steelyard.api.accelerator import Accelerator
 from steelyard.api.service import InferenceService
+from steelyard.decide import slots
 from steelyard.decide.plan import Plan
 from steelyard.observe.client import Body
 from steelyard.observe.replicas import engine_of, gateway_of
@@ -20,6 +22,14 @@ Key = tuple[str, str]  # namespace, name
 
 
 @dataclass(frozen=True)
+class Admission:
+    """The gateways' ConfigMap: which object it is, and the decode slots that it tells them, if any."""
+
+    uid: str
+    slots: int | None
+
+
+@dataclass(frozen=True)
 class View:
     """One service as a reconcile saw it; `service` is None where nothing may be decided: refused, or paused."""
 
@@ -27,10 +37,12 @@ class View:
     service: InferenceService | None
     accelerators: Mapping[str, Accelerator | None]
     pods: Pods
+    admission: Admission | None = None  # None: the ConfigMap was not there yet
 
 
-def view(seen: Observation, plan: Plan) -> View:
-    """Keep what the autoscaler needs of a look; the objects themselves are let go."""
+def view(seen: Observation, plan: Plan, before: View | None) -> View:
+    """Keep what the autoscaler needs of a look; the objects themselves are let go. `before` is the view of the last look:
+    what this one left out is as it was."""
     snapshot = seen.snapshot
     meta = snapshot.service["metadata"]
     engines = tuple(engine for body in seen.pods if (engine := engine_of(body)) is not None)
@@ -47,7 +59,17 @@ def view(seen: Observation, plan: Plan) -> View:
         service=plan.service if free else None,
         accelerators=snapshot.accelerators,
         pods=Pods(meta["namespace"], meta["name"], engines, gateways, asked),
+        admission=_admission(seen, meta["name"], before),
     )
+
+
+def _admission(seen: Observation, service: str, before: View | None) -> Admission | None:
+    if "ConfigMap" in seen.left_out:
+        return before.admission if before is not None else None
+    body = seen.children.get(("ConfigMap", names.gateway_settings(service)))
+    if body is None:
+        return None
+    return Admission(body["metadata"]["uid"], slots.read((body.get("data") or {}).get(slots.FILE)))
 
 
 class Fleet:
@@ -61,6 +83,11 @@ class Fleet:
         """Keep the newest view of a service."""
         with self._lock:
             self._views[key] = seen
+
+    def find(self, key: Key) -> View | None:
+        """The latest view of one service."""
+        with self._lock:
+            return self._views.get(key)
 
     def forget(self, key: Key) -> None:
         """Drop a service that is gone."""

@@ -72,6 +72,12 @@ NEED = Gauge(
     ["namespace", "service", "term"],
     registry=REGISTRY,
 )
+DECODE_SLOTS = Gauge(
+    "steelyard_decode_slots",
+    "Sequences that the gateways were told to let one decode replica hold.",
+    ["namespace", "service"],
+    registry=REGISTRY,
+)
 ATTAINMENT = Gauge(
     "steelyard_attainment_ratio",
     "Share of requests that met an objective over the service's window: ttft, tpot, all.",
@@ -110,7 +116,7 @@ def show_replicas(namespace: str, service: str, status: dict[str, object]) -> No
 
 def forget_service(namespace: str, service: str) -> None:
     """Drop the series of a service that is gone."""
-    for gauge in (REPLICAS, NEED, ATTAINMENT, METRICS_AGE_SECONDS):
+    for gauge in (REPLICAS, NEED, DECODE_SLOTS, ATTAINMENT, METRICS_AGE_SECONDS):
         gauge.remove_by_labels({"namespace": namespace, "service": service})
 
 

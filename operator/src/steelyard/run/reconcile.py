@@ -74,7 +74,7 @@ class Reconciler:
             return Result(None, outcome="gone")
         seen, plan = looked
         if self.fleet is not None:
-            self.fleet.put((namespace, name), view(seen, plan))
+            self.fleet.put((namespace, name), view(seen, plan, self.fleet.find((namespace, name))))
         done = Done()
         failure: Failure | None = None
         fault: Exception | None = None

@@ -1,0 +1,30 @@
+"""Tell the gateways of one service how many sequences a decode replica may hold, and have them read it at once."""
+
+from collections.abc import Iterable
+
+from steelyard.api import names
+from steelyard.api.labels import ADMISSION, SCALER_MANAGER
+from steelyard.decide import slots
+from steelyard.observe.client import Api, Conflict, Missing
+from steelyard.observe.replicas import Gateway
+from steelyard.observe.resources import BY_KIND, POD
+
+
+def admit(api: Api, namespace: str, service: str, uid: str, gateways: Iterable[Gateway], number: int) -> bool:
+    """Write the number into the ConfigMap of that uid; gives whether it was still there.
+
+    A kubelet looks at ConfigMaps once a minute, and whenever something about a pod changes: hence an annotation on each
+    gateway. One that is gone by now needs none.
+    """
+    content = {"data": {slots.FILE: slots.text(number)}}
+    try:
+        api.merge(BY_KIND["ConfigMap"], namespace, names.gateway_settings(service), uid, content, SCALER_MANAGER)
+    except (Missing, Conflict):
+        return False
+    told = {"metadata": {"annotations": {ADMISSION: str(number)}}}
+    for gateway in gateways:
+        try:
+            api.merge(POD, namespace, gateway.name, gateway.uid, told, SCALER_MANAGER)
+        except (Missing, Conflict):
+            continue
+    return True

@@ -1,0 +1,33 @@
+"""What the autoscaler tells the gateways: read back as written, and followed only where it has really moved."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from steelyard.decide import slots
+
+
+@given(st.integers(1, 10_000))
+def test_what_is_written_is_read(number: int) -> None:
+    assert slots.read(slots.text(number)) == number
+    assert not slots.moved(number, number)
+    assert slots.moved(None, number)
+
+
+@pytest.mark.parametrize(
+    "content", [None, "", "{", "[]", "7", '{"decodeSlots": 0}', '{"decodeSlots": true}', '{"decodeSlots": 2.5}', "{}"]
+)
+def test_anything_else_is_no_number(content: str | None) -> None:
+    assert slots.read(content) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "wanted", "moved", "because"),
+    [
+        (100, 110, False, "a tenth is noise"),
+        (100, 111, True, "more than a tenth"),
+        (100, 89, True, "in both directions"),
+        (6, 5, True, "of few sequences one is much"),
+    ],
+)
+def test_small_changes_are_left_for_later(told: int, wanted: int, moved: bool, because: str) -> None:
+    assert slots.moved(told, wanted) is moved, because
