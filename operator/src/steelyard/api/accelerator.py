@@ -33,6 +33,9 @@ class Interconnect(Record):
     """Bytes per second that one accelerator can send."""
     domain: Annotated[int, Field(ge=1, le=10_000)]
     """How many accelerators the links join."""
+    between_nodes: Rate | None = None
+    """Bytes per second that one accelerator can send to another node, outside the domain. Absent: unknown; planning then
+    assumes 25e9 (200 Gbit/s)."""
 
 
 class AcceleratorSpec(Record):
@@ -44,6 +47,11 @@ class AcceleratorSpec(Record):
     """Resource of a node that counts it, such as nvidia.com/gpu. Absent: not counted (plain processors)."""
     node_selector: Labels = Field(default_factory=dict)
     """Labels of the nodes that have it."""
+    compute_capability: (
+        Annotated[str, Field(max_length=16, pattern=r"^([0-9]{1,2}[.][0-9]|gfx[0-9a-f]{3,6})$")] | None
+    ) = None
+    """Generation of its arithmetic units as kernels name it: 9.0 of NVIDIA, gfx942 of AMD. Decides which number formats have
+    a kernel. Absent: unknown, and formats are then accepted with a warning."""
     memory: Quantity | None = None
     """Memory of one accelerator in bytes. Absent: what the container is given."""
     memory_bandwidth: Rate | None = None
