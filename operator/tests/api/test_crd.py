@@ -149,7 +149,7 @@ def test_the_catalogue_is_admitted(name: str) -> None:
     [
         ({"decode": {"replicas": {"min": 0}}}, "minimum"),
         ({"decode": {"replica": {"min": 1}}}, "'replica' was unexpected"),
-        ({"engine": {"name": "vllm"}}, "not one of"),
+        ({"engine": {"name": "ollama"}}, "not one of"),
         ({"model": {"uri": "http://example.org/x"}}, "does not match"),
         ({"objectives": {"timeToFirstToken": "500 ms"}}, "does not match"),
         ({"objectives": {"attainment": 100}}, "100"),

@@ -20,7 +20,23 @@ SCALARS = st.one_of(
     st.sampled_from(
         ["", "8", "1", "true", "500ms", "1.5s", "5 m", "4Mi", "500m", "1:8", "4:1", "0:1", "cpu", "H200", "a" * 300]
     ),
-    st.sampled_from(["Auto", "auto", "chunked", "dynamic", "Aggregated", "http", "prefix", "llama-cpp", "vllm"]),
+    st.sampled_from(
+        [
+            "Auto",
+            "auto",
+            "chunked",
+            "dynamic",
+            "Aggregated",
+            "http",
+            "prefix",
+            "llama-cpp",
+            "vllm",
+            "ollama",
+            "25%",
+            "100%",
+            "fp8",
+        ]
+    ),
 )
 
 LEAVES = (
@@ -32,6 +48,14 @@ LEAVES = (
     ("routing", "limits", "shedWhenLate"), ("routing", "limits", "concurrent"), ("routing", "requestTimeout"),
     ("routing", "replicas"), ("objectives", "timeToFirstToken"), ("objectives", "attainment"), ("autoscaling", "mode"),
     ("autoscaling", "budget", "costPerHour"), ("autoscaling", "ratio", "min"), ("decode", "unheard"), ("unheard",),
+    ("model", "trustRemoteCode"), ("model", "adapters"), ("model", "credentials", "secretName"), ("model", "shape", "kvRank"),
+    ("engine", "version"), ("engine", "modelRunner"), ("engine", "memoryUtilization"), ("quantization", "weights"),
+    ("decode", "quantization", "kvCache"), ("quantization", "losslessCompression"), ("parallelism", "tensor"),
+    ("prefill", "parallelism", "expert"), ("decode", "sharedMemory"), ("cache", "blockTokens"), ("cache", "prefixReuse"),
+    ("cache", "eviction", "windowTokens"), ("cache", "offload", "memory"), ("cache", "offload", "address"),
+    ("speculation", "method"), ("speculation", "tokens"), ("speculation", "model"), ("transfer", "network"),
+    ("transfer", "rdmaResource"), ("rollout", "maxSurge"), ("rollout", "pauseOnObjectiveLoss"), ("autoscaling", "standby"),
+    ("autoscaling", "schedule"),
 )  # fmt: skip
 
 

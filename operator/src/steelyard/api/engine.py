@@ -7,7 +7,7 @@ from pydantic import Field
 from steelyard.api.quantities import Duration
 from steelyard.api.record import Record
 
-EngineName = Literal["llama-cpp", "simulated"]
+EngineName = Literal["llama-cpp", "simulated", "vllm", "sglang", "tensorrt-llm"]
 Strategy = Literal["static", "dynamic", "continuous", "chunked"]
 
 EnvName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
@@ -72,10 +72,20 @@ class Engine(Record):
 
     name: EngineName = "llama-cpp"
     """llama-cpp: the embedded engine, real computation on processors. simulated: the same server, which computes
-    nothing and keeps the time of the named accelerator, to rehearse objectives and scaling without hardware.
+    nothing and keeps the time of the named accelerator, to rehearse objectives and scaling without hardware. vllm,
+    sglang, tensorrt-llm: those engines, on accelerators. docs/reference/engines.md says which setting each of them has.
     Default llama-cpp."""
+    version: Annotated[str, Field(max_length=32, pattern=r"^[0-9]{1,4}[.][0-9]{1,4}([.][0-9]{1,4})?$")] | None = None
+    """Version of the engine, by which flags and abilities are judged; write it where `image` holds another one than the
+    operator's. Default: the operator's version of this engine."""
     image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\s]+$")] | None = None
     """Image of the engine. Default: the operator's setting for this engine."""
+    model_runner: Literal["Auto", "V1", "V2"] = "Auto"
+    """Which of vLLM's two model runners computes the steps; other engines have one only. Auto: V2 where the version and
+    the settings allow it. Default Auto."""
+    memory_utilization: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Share of an accelerator's memory that the engine may use for weights, cache and workspace, such as 0.9. The engine's
+    own default where nothing is written: 0.9 for vllm and tensorrt-llm; sglang computes one."""
     args: Args = ()
     """Extra flags of the engine. One that a typed field or the operator owns is refused, with that field's name."""
     env: EnvList = ()
@@ -88,19 +98,14 @@ class Batching(Record):
     strategy: Strategy | None = None
     """static: a full batch runs to its end before the next one starts. dynamic: as static, but waits at most maxWait
     for a batch to fill. continuous: requests join and leave at each step. chunked: as continuous, and long prompts
-    are cut to maxBatchTokens so that running answers are not held up. Default chunked."""
+    are cut to maxBatchTokens so that running answers are not held up. Engines on accelerators have continuous and chunked,
+    tensorrt-llm also dynamic. Default chunked."""
     max_sequences: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Most requests in one batch. Default: 8 for llama-cpp, 256 for simulated."""
+    """Most requests in one batch. More share each step, which raises throughput and the time per output token. Default: 8
+    for llama-cpp, 256 for the others."""
     max_batch_tokens: Annotated[int, Field(ge=16, le=1_048_576)] | None = None
-    """Most tokens of one step. Without chunks a whole prompt must fit, so it must then be at least contextLength.
-    Default: 512 for llama-cpp, 8192 for simulated, raised to contextLength where the strategy does not cut prompts."""
+    """Most tokens of one step. Fewer keep running answers smooth while prompts are read, more read prompts faster. Without
+    chunks a whole prompt must fit, so it must then be at least contextLength. Default: 512 for llama-cpp, 8192 for the
+    others, raised to contextLength where the strategy does not cut prompts."""
     max_wait: Duration | None = None
     """Longest time the first request waits for others; only with strategy dynamic. Default 50ms."""
-
-
-class Cache(Record):
-    """The memory of attention keys and values (KV cache) of one engine replica."""
-
-    kv_tokens: Annotated[int, Field(ge=256, le=1_073_741_824)] | None = None
-    """Tokens the KV cache of one replica holds. Default: maxSequences × contextLength, so that every sequence can
-    reach its full length."""

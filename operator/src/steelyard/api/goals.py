@@ -50,6 +50,21 @@ class RatioBounds(Record):
     """Most prefill per decode, such as "4:1". Default: no bound."""
 
 
+class ScheduledMinimum(Record):
+    """A known peak: the fewest replicas for a while."""
+
+    cron: Annotated[str, Field(min_length=9, max_length=128, pattern=r"^[0-9*,/ -]+$")]
+    """When it begins, as five fields of cron in UTC, such as "0 8 * * 1-5"."""
+    duration: Duration
+    """How long it lasts."""
+    prefill: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Fewest replicas that read prompts meanwhile."""
+    decode: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Fewest replicas that write answers meanwhile."""
+    aggregated: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Fewest replicas that do both meanwhile."""
+
+
 class Autoscaling(Record):
     """How far the operator may change the number and the roles of replicas."""
 
@@ -65,3 +80,9 @@ class Autoscaling(Record):
     role_change: Literal["Allowed", "Never"] = "Allowed"
     """Whether a running replica may change between prefill and decode where both pools run equal engines. Default
     Allowed."""
+    standby: Annotated[int, Field(ge=0, le=100)] = 0
+    """Ready replicas of each role kept beyond the need. Not carried out yet: more than 0 is refused. Default 0."""
+    schedule: Annotated[
+        tuple[ScheduledMinimum, ...], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    ] = ()
+    """Known peaks, prepared for before the load comes. Not carried out yet: any entry is refused."""

@@ -1,6 +1,7 @@
 """Durations and quantities as Kubernetes writes them: text that keeps its spelling and knows its value.
 
-`Duration("1.5s").seconds == 1.5` and `Quantity("4Mi").value == 4194304`. Both are strings, so a manifest that is read
+`Duration("1.5s").seconds == 1.5`, `Quantity("4Mi").value == 4194304`, `Share("25%").plain == "25%"`.
+All are strings, so a manifest that is read
 and written again does not change. A bare number is a count of seconds for a duration and a plain number for a
 quantity, with or without quotation marks.
 """
@@ -106,3 +107,16 @@ class Quantity(_Text):
     def milli(self) -> int:
         """The amount in thousandths, rounded up: millicores for processor time."""
         return ceil(self.value * 1000)
+
+
+class Share(_Text):
+    """A number of replicas, or a percentage of them: `2`, `25%`."""
+
+    pattern = r"(100|[1-9]?[0-9])%|[0-9]+"
+    form = "a number of replicas or a percentage of them; write such as 1 or 25%"
+    __slots__ = ()
+
+    @property
+    def plain(self) -> int | str:
+        """The form that Kubernetes' own objects take: a number is an integer, a percentage is text."""
+        return str(self) if self.endswith("%") else int(self)

@@ -52,6 +52,8 @@ def _section(path: str, node: Schema) -> Iterator[str]:
 
 def _type(node: Schema) -> str:
     if "x-kubernetes-int-or-string" in node:
+        if "%" in node["pattern"]:
+            return "number or percentage"
         return "duration" if "ms" in node["pattern"] else "quantity"
     if "enum" in node:
         return " \\| ".join(f"`{value}`" for value in node["enum"])

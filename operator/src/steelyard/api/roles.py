@@ -5,6 +5,8 @@ from typing import Annotated
 from pydantic import Field
 
 from steelyard.api.engine import Args, Batching, EnvList, ObjectKey
+from steelyard.api.number_formats import Quantization
+from steelyard.api.parallelism import Parallelism
 from steelyard.api.quantities import Quantity
 from steelyard.api.record import Free, Record
 
@@ -167,7 +169,14 @@ class Role(Record):
     """Resources of one engine."""
     accelerator: AcceleratorName | None = None
     """Accelerator of this role. Default: the service's."""
+    parallelism: Parallelism = Parallelism()
+    """Overrides of the service's parallelism, field by field."""
     batching: Batching = Batching()
     """Overrides of the service's batching, field by field."""
+    quantization: Quantization = Quantization()
+    """Overrides of the service's quantization, field by field."""
+    shared_memory: Quantity | None = None
+    """Size of /dev/shm of an engine in bytes, through which its processes talk; it counts as the pod's memory. Default: what
+    the engine needs for its accelerators (1Gi, and 1Gi more for each), none for llama-cpp and simulated."""
     template: PodTemplate = PodTemplate()
     """Additions to the pods."""

@@ -1,20 +1,27 @@
 """`InferenceService`: one model, served by prefill and decode pods (or one aggregated pool) behind a gateway."""
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from steelyard.api.engine import Batching, Cache, Engine
+from steelyard.api.cache import Cache
+from steelyard.api.engine import Batching, Engine
 from steelyard.api.goals import Autoscaling, Objectives
 from steelyard.api.labels import AGGREGATED, DECODE, PREFILL
 from steelyard.api.model import ModelSpec
+from steelyard.api.number_formats import Quantization
+from steelyard.api.parallelism import Parallelism
 from steelyard.api.quantities import Duration
 from steelyard.api.record import Free, Record
 from steelyard.api.roles import AcceleratorName, Role
+from steelyard.api.rollout import Rollout
+from steelyard.api.speculation import Speculation
 from steelyard.api.status import Status
-from steelyard.api.traffic import Routing, Transfer
+from steelyard.api.traffic import Connector, Routing, Transfer
 
 # maxSequences and maxBatchTokens where nobody says otherwise: what the engine's usual hardware does well with.
-BATCH_DEFAULTS = {"llama-cpp": (8, 512), "simulated": (256, 8192)}
+EMBEDDED_BATCH, ACCELERATED_BATCH = (8, 512), (256, 8192)
 MAX_WAIT = Duration("50ms")
+
+Block = TypeVar("Block", bound=Record)
 
 
 class InferenceServiceSpec(Record):
@@ -29,10 +36,16 @@ class InferenceServiceSpec(Record):
     does both. Default Disaggregated."""
     accelerator: AcceleratorName = "cpu"
     """Name of the Accelerator the engines run on (`kubectl get accelerators`). Default cpu."""
+    parallelism: Parallelism = Parallelism()
+    """How one replica is spread over accelerators."""
+    quantization: Quantization = Quantization()
+    """Number formats with fewer bits than the model was trained in."""
     batching: Batching = Batching()
     """How engines form batches."""
     cache: Cache = Cache()
     """The KV cache of one engine replica."""
+    speculation: Speculation = Speculation()
+    """Cheap guesses at the next tokens, checked by the model in one step."""
     prefill: Role | None = None
     """The replicas that read prompts; only with topology Disaggregated. Default: one replica."""
     decode: Role | None = None
@@ -47,6 +60,8 @@ class InferenceServiceSpec(Record):
     """Latency objectives, judged per request at the gateway. A request counts as met when it meets all that are set."""
     autoscaling: Autoscaling = Autoscaling()
     """How far the operator may change the number and the roles of replicas."""
+    rollout: Rollout = Rollout()
+    """How a change of the service reaches its pods."""
 
     @property
     def roles(self) -> dict[str, Role]:
@@ -63,7 +78,7 @@ class InferenceServiceSpec(Record):
         """Resolve a role's batching field by field, role over service over engine default: no field is left unset
         but `max_wait`, which only strategy dynamic has."""
         own, shared = self.roles[role].batching, self.batching
-        sequences, tokens = BATCH_DEFAULTS[self.engine.name]
+        sequences, tokens = EMBEDDED_BATCH if self.engine.name == "llama-cpp" else ACCELERATED_BATCH
         strategy = own.strategy or shared.strategy or "chunked"
         if strategy != "chunked":
             tokens = max(tokens, self.model.context_length)
@@ -74,9 +89,36 @@ class InferenceServiceSpec(Record):
             max_wait=(own.max_wait or shared.max_wait or MAX_WAIT) if strategy == "dynamic" else None,
         )
 
+    def parallelism_of(self, role: str) -> Parallelism:
+        """Resolve a role's parallelism field by field, role over service over one accelerator: no field is left unset."""
+        unwritten = Parallelism(tensor=1, pipeline=1, data=1, expert=False)
+        return _over(_over(unwritten, self.parallelism), self.roles[role].parallelism)
+
+    def quantization_of(self, role: str) -> Quantization:
+        """Resolve a role's number formats field by field, role over service over default: no field is left unset."""
+        unwritten = Quantization(
+            weights="auto",
+            activations="auto",
+            kv_cache="auto",
+            attention="auto",
+            source="Checkpoint",
+            lossless_compression=False,
+        )
+        return _over(_over(unwritten, self.quantization), self.roles[role].quantization)
+
+    @property
+    def connector(self) -> Connector:
+        """What moves KV state: the written connector, else the engine's usual one."""
+        return self.transfer.connector or ("http" if self.engine.name in ("llama-cpp", "simulated") else "nixl")
+
     def kv_tokens_of(self, role: str) -> int:
         """Tokens the KV cache of one replica of a role holds."""
         return self.cache.kv_tokens or (self.batching_of(role).max_sequences or 1) * self.model.context_length
+
+
+def _over(below: Block, above: Block) -> Block:
+    """Lay the fields that are set in `above` over `below`."""
+    return below.model_copy(update={name: value for name, value in above if value is not None})
 
 
 class InferenceService(Record):

@@ -8,14 +8,33 @@ from steelyard.api.engine import ObjectKey
 from steelyard.api.quantities import Duration, Quantity
 from steelyard.api.record import Record
 
+Connector = Literal["http", "nixl", "mooncake", "lmcache"]
+
 
 class Transfer(Record):
     """How the KV state of a prompt reaches the decode pod."""
 
-    connector: Literal["http"] = "http"
-    """http: the decode pod pulls the state from the prefill pod over TCP. Default http."""
+    connector: Connector | None = None
+    """Program that moves the state. http: the decode pod pulls it from the prefill pod, for llama-cpp and simulated. nixl,
+    mooncake, lmcache: that library, for engines on accelerators. Default: http for llama-cpp and simulated, nixl for the
+    others."""
     on_failure: Literal["recompute", "fail"] = "recompute"
     """recompute: the decode pod reads the prompt itself. fail: the client gets an error. Default recompute."""
+    network: Literal["tcp", "rdma"] = "tcp"
+    """tcp: the pods' own network. rdma: the node's remote-memory devices, ten to a hundred times faster; the engine's
+    container then gets the capability IPC_LOCK, which namespaces with the pod security profile restricted refuse. Default
+    tcp."""
+    rdma_resource: (
+        Annotated[
+            str,
+            Field(
+                min_length=3, max_length=253, pattern=r"^[a-z0-9][a-z0-9.-]*/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"
+            ),
+        ]
+        | None
+    ) = None
+    """Resource of the nodes that counts their remote-memory devices; a pod takes one for each of its accelerators. Only with
+    network rdma. Default rdma/ib."""
 
 
 class Limits(Record):
@@ -44,8 +63,9 @@ class Routing(Record):
     Requests that can no longer meet their objective go last in either order. Default shortestFirst."""
     limits: Limits = Limits()
     """What one gateway process takes on."""
-    affinity: Literal["none", "prefix"] = "prefix"
-    """prefix: requests that begin alike prefer the replica that has seen the beginning. none: any replica. Default
+    affinity: Literal["none", "prefix", "kvEvents", "session"] = "prefix"
+    """prefix: requests that begin alike prefer the replica that has seen the beginning. none: any replica. kvEvents (what
+    the engines say they hold) and session (the client's own header) are not carried out yet and are refused. Default
     prefix."""
     replicas: Annotated[int, Field(ge=1, le=64)] = 2
     """Gateway processes. Default 2."""

@@ -52,6 +52,10 @@ def unreadable(error: ValidationError) -> tuple[Refusal, ...]:
 
 def refusals(service: InferenceService, accelerators: Accelerators) -> tuple[Refusal, ...]:
     """Run all checks in order and give every violation once."""
+    engine = service.spec.engine.name
+    if engine not in ENGINES:
+        problem = f"this operator has no builder for it; use {' or '.join(ENGINES)}"
+        return (Refusal(Reason.INVALID_SPEC, "spec.engine.name", engine, problem),)
     return tuple(dict.fromkeys(refusal for check in CHECKS for refusal in check(service, accelerators)))
 
 
