@@ -154,6 +154,17 @@ CASES: tuple[tuple[str, str, str, Series, Rows], ...] = (
         {row(None, ttft_met="true"): 120, row(None, ttft_met="false"): 12},
     ),
     (
+        "outstanding",
+        "prompt tokens that the gateways have sent to an engine, by the engine's name: the gateway's own pod does not matter",
+        over(20)["outstanding"].text,
+        {
+            of("steelyard_gateway_engine_outstanding_tokens", "g-0", engine="p-0"): "500x12",
+            of("steelyard_gateway_engine_outstanding_tokens", "g-1", engine="p-0"): "300x12",
+            of("steelyard_gateway_engine_outstanding_tokens", "g-1", engine="p-1"): "0x12",
+        },
+        {row(None, engine="p-0"): 800, row(None, engine="p-1"): 0},
+    ),
+    (
         "no gateway of ours",
         "engines' histograms are asked for only where nothing better is there",
         queries(60)["first"].text,

@@ -31,6 +31,12 @@ def test_the_table(mode: Mode, runs: int, written: bool, write: int | None, beca
     assert wanted(BOUNDS, mode, runs, written) == write, because
 
 
+def test_with_an_autoscaler_a_pool_may_hold_more_than_its_roles_maximum() -> None:
+    """Limits are of roles: after role changes some of a pool's replicas do the other's work."""
+    assert wanted(BOUNDS, "Auto", 9, True, autoscaled=True) is None
+    assert wanted(BOUNDS, "Auto", 1, False, autoscaled=True) == 3
+
+
 @given(st.integers(1, 50), st.integers(0, 50), st.integers(0, 100), st.sampled_from(["Auto", "Off", "Recommend"]))
 def test_what_is_written_is_within_the_bounds_and_written_once(low: int, more: int, runs: int, mode: Mode) -> None:
     bounds = Replicas(min=low, max=low + more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,7 @@ from steelyard.decide.scale.census import UNSCHEDULABLE_SECONDS, count, deadline
 from steelyard.decide.scale.changes import CONFIRM_SECONDS, PAUSE_SECONDS
 from steelyard.decide.scale.decision import Learnt, LimitedBy, Memory, Sums
 from steelyard.decide.scale.law import decide
-from steelyard.decide.scale.signals import Objectives, Phase, StartUp
+from steelyard.decide.scale.signals import Objectives, Phase, Replica, StartUp
 from steelyard.decide.scale.split import decode_share
 from steelyard.decide.scale.windows import keep
 
@@ -336,6 +337,32 @@ def test_an_unconfirmed_role_change_ends_them_for_a_while() -> None:
     assert not any(asked[3:])
     later = decide(spec, signals(pods, rate=50_000.0, decode_queue=300.0, at=NOW + 20 + PAUSE_SECONDS), memory)
     assert later.relabel
+
+
+def quiet_after_a_burst(changed: Mapping[int, tuple[Replica, ...]]) -> list[int]:
+    """Sizes at each tick after a burst that three prefill replicas were made for; some ticks see other replicas."""
+    memory, sizes = Memory(), []
+    for tick in range(70):
+        at = NOW + 5 * tick
+        seen = signals(changed.get(tick, fleet(4, 1)), at=at)
+        decision = decide(service(), seen, memory)
+        memory = decision.memory
+        sizes.append(sum(decision.pools.values()))
+    return sizes
+
+
+def test_a_prefill_replica_without_gauges_stops_a_shrink() -> None:
+    """It may be full of work: what is not known is never taken for idle."""
+    unknown = (*fleet(3, 1), replica("p3", "prefill", running=None, waiting=None, kv_use=None))
+    assert set(quiet_after_a_burst(dict.fromkeys(range(70), unknown))) == {5}
+    assert quiet_after_a_burst({})[-1] == 2
+
+
+def test_one_tick_with_an_unknown_replica_does_not_begin_the_wait_anew() -> None:
+    unknown = (*fleet(3, 1), replica("p3", "prefill", running=None, waiting=None, kv_use=None))
+    undisturbed, disturbed = quiet_after_a_burst({}), quiet_after_a_burst({10: unknown, 20: unknown})
+    first, later = undisturbed.index(2), disturbed.index(2)
+    assert first <= later <= first + 2, "as many ticks as were unknown, not another two minutes"
 
 
 def test_the_gateways_are_told_what_a_decode_replica_holds() -> None:

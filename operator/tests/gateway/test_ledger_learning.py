@@ -20,7 +20,7 @@ def ledger(**settings: Any) -> Ledger:
 def prefill(books: Ledger, tokens: int, seconds: float, now: float, alone: bool = True) -> None:
     body = SimpleNamespace(prompt=b"x" * 4 * tokens, prompt_token_ids=None)
     exchange: Any = SimpleNamespace(
-        kv_transfer_params=b"{}", tokens=tokens, body=body, sent_at=now - seconds, counted_at=None
+        kv_transfer_params=b"{}", tokens=tokens, body=body, sent_at=now - seconds, counted_at=None, counted=0.0
     )
     books.prefilled(exchange, Usage(prompt_tokens=tokens), alone=alone, now=now)
 
@@ -31,6 +31,30 @@ def test_one_request_at_a_time_until_enough_is_known() -> None:
         assert books.theta == 0.0
         prefill(books, 100 + number, 0.05, now=10.0)  # at first every one counts, however close they come
     assert books.theta == THETA_SECONDS / 2
+
+
+@pytest.mark.parametrize(
+    ("guessed", "right", "counted", "because"),
+    [
+        (300, 300, 300, "one replica meets its objective"),
+        (300, 200, 200, "the engine found a part of it cached"),
+        (600, 600, 0, "a prefill of 0.61 s for an objective of 0.55 s: more replicas do not help it"),
+        (600, 200, 200, "most of it was cached: it was no such prompt after all"),
+        (300, 600, 0, "it was longer than its bytes let expect"),
+    ],
+)
+def test_demand_leaves_out_prompts_that_are_late_even_alone(
+    guessed: int, right: int, counted: int, because: str
+) -> None:
+    objectives = {"ttftSeconds": 0.6, "tpotSeconds": None}
+    books = ledger(objectives=objectives, handoffSeconds=0.05, prefillPrior={"a": 0.01, "b": 0.001, "c": 0.0})
+    body = SimpleNamespace(prompt=b"x", prompt_token_ids=guessed)
+    exchange: Any = SimpleNamespace(
+        kv_transfer_params=b"{}", tokens=guessed, body=body, sent_at=0.0, counted_at=None, counted=0.0
+    )
+    books.arrived(exchange, wall=1000.1)
+    books.prefilled(exchange, Usage(prompt_tokens=right), alone=False, now=1.0)
+    assert sum(books.windows.complete(1001.0)[1]) == counted, because
 
 
 def test_a_prefill_beside_others_teaches_nothing() -> None:

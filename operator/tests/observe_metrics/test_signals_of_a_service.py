@@ -50,6 +50,7 @@ def readings(change: Mapping[str, Mapping[str, float | None]] | None = None) -> 
         "mean_uncached": {"": 700},
         "mean_prompt": {"": 800},
         "mean_output": {"": 200},
+        "outstanding": {"p-0": 1200, "d-0": 0, "d-1": 0},
         "samples": dict.fromkeys(("p-0", "d-0", "d-1", "g-0"), 4),
         "generated": {"p-0": 2, "d-0": 300, "d-1": 200},
         "inflow": {"p-0": 0, "d-0": 0.2, "d-1": -0.1},
@@ -95,6 +96,7 @@ def test_a_healthy_service_is_known_in_all_its_parts() -> None:
     assert (found.ttft_met, found.ttft_judged) == (95.0, 100.0)
     assert (found.mean_uncached, found.mean_prompt, found.mean_output) == (700.0, 800.0, 200.0)
     assert replica(found, "d-0").running == 10
+    assert replica(found, "p-0").outstanding_tokens == 1200
     assert replica(found, "d-1").step_seconds == 0.02
     assert replica(found, "p-0").passes == Passes(tokens=700.0, seconds=0.3, count=10.0)
     assert replica(found, "d-0").passes is None, "the one token that decode computes again is no prefill"
@@ -249,6 +251,12 @@ CASES: tuple[tuple[str, str, dict[str, Any], dict[str, Any]], ...] = (
         {"request_rate": None, "uncached_rate": None, "generated_rate": 500.0},
     ),
     (
+        "a gateway was never sampled",
+        "what it has sent to a replica is missing in the sum: the sum is unknown, not small",
+        {"of": pods(gateways=(GATEWAY, Gateway("g-1", "10.0.0.2", NOW - 2, "uid-g-1")))},
+        {"p-0.outstanding_tokens": None, "p-0.running": 1},
+    ),
+    (
         "nothing was judged yet",
         "the gateway is scraped and has no such series before the first request",
         {"change": {"ttft_judged": {"true": None, "false": None}}},
@@ -328,7 +336,7 @@ def test_what_is_missing_is_never_a_number_smaller_than_the_truth(missing: dict[
         value, true = getattr(found, name), getattr(whole, name)
         assert value is None or value == true, name
     for each, true_replica in zip(found.replicas, whole.replicas, strict=True):
-        for name in ("running", "waiting", "kv_use", "step_seconds"):
+        for name in ("running", "waiting", "kv_use", "outstanding_tokens", "step_seconds"):
             assert getattr(each, name) in (None, getattr(true_replica, name)), name
 
 

@@ -70,7 +70,7 @@ class Exchange:
 
     __slots__ = ("_call", "_content_type", "_events", "_parts", "_progress", "_retried", "_retry_after", "_router",
         "_sign_at", "_size", "_status", "_stream_started", "aggregated", "arrived", "backend", "blocks", "body",
-        "client", "counted_at", "expected", "first_at", "holder", "joined", "key", "kv_group", "kv_transfer_params",
+        "client", "counted", "counted_at", "expected", "first_at", "holder", "joined", "key", "kv_group", "kv_transfer_params",
         "last_at", "leg", "prefilled_at", "prompt_counted", "request", "request_id", "sent_at", "tokens", "usage")  # fmt: skip
 
     def __init__(
@@ -94,7 +94,8 @@ class Exchange:
         self.blocks: list[int] = []
         self.usage: Usage | None = None  # of the answer
         self.arrived = self.joined = router.now()  # joined: the queue it waits in, or last waited in
-        self.counted_at: float | None = None  # unix time of the arrival window that counts it
+        self.counted_at: float | None = None  # unix time of its arrival window
+        self.counted = 0.0  # tokens that the window counts for it
         self.sent_at = self.arrived  # when the current leg was dispatched
         self.prefilled_at: float | None = None
         self.first_at: float | None = None

@@ -52,13 +52,18 @@ class Ledger:
         self._metrics.arrived += 1
         self._metrics.uncached_tokens += tokens
         seconds = self._prefill.seconds(tokens)
-        if self._budget is not None and seconds > self._budget:
-            # No number of replicas lets it meet its objective: it must not ask for more of them.
-            self._metrics.hopeless_tokens += tokens
+        exchange.counted_at = wall
+        exchange.counted = 0.0 if self._hopeless(seconds) else tokens
+        if exchange.counted:
+            self.windows.add(wall, exchange.counted)
         else:
-            exchange.counted_at = wall
-            self.windows.add(wall, tokens)
+            self._metrics.hopeless_tokens += tokens
         return seconds
+
+    def _hopeless(self, seconds: float) -> bool:
+        """Whether so long a prefill misses the objective even alone: no number of replicas lets that request meet it, so
+        it must not ask for more of them."""
+        return self._budget is not None and seconds > self._budget
 
     def prefilled(self, exchange: Exchange, usage: Usage | None, *, alone: bool, now: float) -> float:
         """Learn from a prefill call; `alone` if it had its replica to itself. Return the tokens of its context."""
@@ -72,7 +77,9 @@ class Ledger:
         if alone:
             self._learn(uncached, now - exchange.sent_at, now)
         if exchange.counted_at is not None:
-            self.windows.add(exchange.counted_at, uncached - exchange.tokens)
+            right = 0.0 if self._hopeless(self._prefill.seconds(uncached)) else uncached
+            self.windows.add(exchange.counted_at, right - exchange.counted)
+            exchange.counted = right
         exchange.tokens = uncached
         exchange.prompt_counted = usage.prompt_tokens
         return float(usage.prompt_tokens)

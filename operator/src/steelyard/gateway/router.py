@@ -366,6 +366,8 @@ class Router:
             ("late_requests", "Requests that wait and can no longer meet their TTFT objective.", "role",
              [("prefill", float(self._prefill.late_count))]),
             ("engines", "Engines in use by role.", "role", usable),
+            ("engine_outstanding_tokens", "Prompt tokens sent to an engine and not computed yet.", "engine",
+             [(b.pod.name, self._prefill.outstanding_on(b.pod.identity)) for b in backends]),
             ("engine_calls", "Calls under way on an engine.", "engine", [(b.pod.name, float(b.calls)) for b in backends]),
             ("engine_dispatched", "Calls sent to an engine since it was found.", "engine",
              [(b.pod.name, float(b.dispatched)) for b in backends]),

@@ -40,6 +40,12 @@ def queued(name: str, recent: int) -> str:
     return f"sum {by(labels)} (max {by((*POD, 'role'))} ({newest}))"
 
 
+def of_engines(name: str, recent: int) -> str:
+    """A gauge of each engine, summed over the gateways: the newest values of the last `recent` seconds."""
+    labels, newest = (*SERVICE, "engine"), last(f'{PREFIX}{name}{{service!=""}}', recent)
+    return f"sum {by(labels)} (max {by((*POD, 'engine'))} ({newest}))"
+
+
 def judged(span: int, *met: str) -> str:
     """How many requests were judged in `span` seconds, by the labels `met` (ttft_met, tpot_met)."""
     every = (*POD, "outcome", "ttft_met", "tpot_met", "length_class")

@@ -2,7 +2,8 @@
 
 The number of queries does not grow with the fleet: those over a span are asked once for each span in use, of which there
 are at most four (SPANS); a service's span is four of its scrape intervals at least. Asked are, per pod: the age of the
-newest sample, running, waiting, KV use, tokens, step and prefill times; everything else per service.
+newest sample, running, waiting, KV use, outstanding prompt tokens, tokens, step and prefill times; everything else per
+service.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,6 +46,7 @@ def over(span: int) -> Mapping[str, Query]:
         "kv_use": Query(engines.share(engines.KV_USE, recent), POD),
         "queued_requests": Query(gateway.queued("queued_requests", recent), (*SERVICE, "role")),
         "queued_tokens": Query(gateway.queued("queued_tokens", recent), (*SERVICE, "role")),
+        "outstanding": Query(gateway.of_engines("engine_outstanding_tokens", recent), (*SERVICE, "engine")),
         "samples": Query(f"max {engines.by(POD)} (count_over_time({UP}[{span}s]))", POD),
         "generated": Query(engines.rate(engines.GENERATED, span), POD),
         "inflow": Query(engines.slope(engines.RUNNING, span), POD),

@@ -152,10 +152,15 @@ class _Look:
         young = self._now - engine.created < self._span
         if (age is None and young) or (age is not None and age > fresh_seconds(self._kept.interval)):
             return bare
-        running, waiting, kv_use = (self._over(name, bare.name) for name in ("running", "waiting", "kv_use"))
-        step = self._rate("step_seconds", bare.name)
-        passes = self._passes(bare, tick_seconds)
-        return replace(bare, running=running, waiting=waiting, kv_use=kv_use, step_seconds=step, passes=passes)
+        return replace(
+            bare,
+            running=self._over("running", bare.name),
+            waiting=self._over("waiting", bare.name),
+            kv_use=self._over("kv_use", bare.name),
+            outstanding_tokens=self._over("outstanding", bare.name) if self._gateways_sampled() else None,
+            step_seconds=self._rate("step_seconds", bare.name),
+            passes=self._passes(bare, tick_seconds),
+        )
 
     def total(self, replicas: Iterable[Replica], name: str, roles: tuple[str, ...], covered: bool) -> float | None:
         """Sum a rate over the replicas of some roles; unknown where one that serves has none."""
@@ -168,6 +173,10 @@ class _Look:
                 return None
             parts.append(value or 0.0)
         return sum(parts) if parts else None
+
+    def _gateways_sampled(self) -> bool:
+        """Whether no gateway's part of a sum is missing."""
+        return all(gateway.name in self._ages for gateway in self._pods.gateways)
 
     def arrivals_known(self) -> bool:
         """Whether every gateway has been sampled long enough for sums over them to be rates."""

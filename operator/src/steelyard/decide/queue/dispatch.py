@@ -73,6 +73,11 @@ class PrefillQueue(RoleQueue[Job]):
         """Tokens dispatched to replicas and not yet prefilled."""
         return sum(self._known[key].tokens for replica in self._replicas.values() for key in replica.doing)
 
+    def outstanding_on(self, name: str) -> float:
+        """The same of one replica."""
+        replica = self._replicas.get(name)
+        return sum(self._known[key].tokens for key in replica.doing) if replica is not None else 0.0
+
     @property
     def late_count(self) -> int:
         """How many wait in the late list."""

@@ -52,8 +52,16 @@ class Scene:
 
     @property
     def whole(self) -> bool:
-        """Whether everything that a scale-down needs is known."""
-        return self.decode is not None and self.prefill is not None and not self.decode.partial
+        """Whether everything that a scale-down needs is known; a prefill replica without gauges may be busy as well."""
+        if self.decode is None or self.prefill is None or self.decode.partial:
+            return False
+        return all(replica.running is not None for replica in self.census.ready)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the tick before this one; 0 for the first."""
+        ticks = self.memory.ticks
+        return ticks[-1].time - ticks[-2].time if len(ticks) > 1 else 0.0
 
     def last_need(self, name: str) -> int:
         """What the last tick's present need was: a good guess of this one's."""

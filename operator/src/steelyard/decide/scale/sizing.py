@@ -11,7 +11,7 @@ from steelyard.decide.scale.demand import Decode
 from steelyard.decide.scale.prefill import Prefill, replicas
 from steelyard.decide.scale.scene import SUM, Scene
 from steelyard.decide.scale.split import FILL, decode_share
-from steelyard.decide.scale.windows import Window, keep
+from steelyard.decide.scale.windows import Window, aged_less, keep
 
 MOST_REPLICAS = 100_000  # where nothing limits: far above anything real
 
@@ -54,7 +54,7 @@ def total(seen: Scene, decode: Decode, prefill: Prefill) -> Sized:
     least = seen.service.limits.roles[AGGREGATED].min
     terms, needed = _terms_of_sum(seen, decode, prefill, shared, least)
     kept = _kept(seen, {AGGREGATED: needed})
-    wanted = {AGGREGATED: kept[AGGREGATED][0][1]}
+    wanted = {AGGREGATED: _wanted(seen, kept, AGGREGATED)}
     fitted = bounds.fit(wanted, seen.have, seen.service.limits, lambda role, size: 0.0)
     return _told(seen, fitted, wanted, None, terms, needed, {**seen.memory.needs, **kept})
 
@@ -68,7 +68,7 @@ def by_role(seen: Scene, decode: Decode, prefill: Prefill) -> Sized:
     steady = replicas(prefill.steady)
     writes = replicas(decode.total / FILL)
     kept = _kept(seen, {PREFILL: max(burst, steady), DECODE: writes})
-    wanted = {role: kept[role][0][1] for role in (PREFILL, DECODE)}
+    wanted = {role: _wanted(seen, kept, role) for role in (PREFILL, DECODE)}
     queued = seen.signals.prefill_queue_tokens or 0.0
 
     def pain(role: str, size: int) -> float:
@@ -99,7 +99,7 @@ def split_and_total(seen: Scene, decode: Decode, prefill: Prefill, roles: Sized)
     writes = max(limits.roles[DECODE].min, replicas(decode.total / FILL))
     terms, needed = _terms_of_sum(seen, decode, prefill, writes, sum(b.min for b in limits.roles.values()))
     kept = _kept(seen, {SUM: needed})
-    wanted = kept[SUM][0][1]
+    wanted = _wanted(seen, kept, SUM)
     most = bounds.most_in_all(limits, MOST_REPLICAS)
     if bounds.unknown_cost(limits):
         most = min(most, max(sum(seen.have.values()), sum(b.min for b in limits.roles.values())))
@@ -144,14 +144,19 @@ def _limit_of_sum(seen: Scene, wanted: int, size: int, most: int) -> LimitedBy:
 
 
 def _kept(seen: Scene, needs: Mapping[str, int]) -> dict[str, Window]:
-    """Add the present needs to their windows; while part of the picture is unknown nothing that is there is given up."""
-    have = seen.have
-    floor = {SUM: sum(have.values()), **have} if not seen.whole else {}
-    now = seen.signals.time
-    return {
-        name: keep(seen.memory.needs.get(name, ()), now, max(need, floor.get(name, 0)), seen.window)
-        for name, need in needs.items()
-    }
+    """Add the present needs to their windows. While part of the picture is unknown the windows do not age: what was needed
+    before is not forgotten, and one replica that misses a scrape does not begin the wait anew."""
+    now, unseen = seen.signals.time, 0.0 if seen.whole else seen.elapsed
+    before = {name: aged_less(seen.memory.needs.get(name, ()), now, unseen) for name in needs}
+    return {name: keep(before[name], now, need, seen.window) for name, need in needs.items()}
+
+
+def _wanted(seen: Scene, kept: Mapping[str, Window], name: str) -> int:
+    """The most of a window; while part of the picture is unknown nothing that is there is given up either."""
+    most = kept[name][0][1]
+    if seen.whole:
+        return most
+    return max(most, seen.have[name] if name else sum(seen.have.values()))
 
 
 def _remember(seen: Scene, sizes: Mapping[str, int]) -> dict[str, Window]:
@@ -173,6 +178,8 @@ def _told(
     kept = sum(wanted.values())
     if kept > needed:
         words = f"{kept} were needed within the last {seen.window:.0f} s, {needed} are now"
+        if not seen.whole:
+            words = f"{kept} stay while part of the picture is unknown; {needed} are needed by what is known"
         ruling = Term("kept", kept, words)
         terms = (*terms, ruling)
     limited = fitted.limited_by

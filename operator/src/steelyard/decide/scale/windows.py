@@ -12,3 +12,8 @@ def keep(window: Sequence[tuple[float, int]], time: float, need: int, seconds: f
     while kept and kept[-1][1] <= need:
         kept.pop()
     return (*kept, (time, need))
+
+
+def aged_less(window: Sequence[tuple[float, int]], time: float, seconds: float) -> Window:
+    """The same window as if the last `seconds` had not passed."""
+    return tuple((min(at + seconds, time), need) for at, need in window)
