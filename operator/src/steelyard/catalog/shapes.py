@@ -81,7 +81,8 @@ class Experts:
 
     def touched(self, tokens: float) -> float:
         """Experts of one layer that a batch of so many tokens reads, if every choice is equally likely."""
-        return self.count * (1.0 - float((1.0 - self.active / self.count) ** max(tokens, 0.0)))
+        expected = self.count * (1.0 - float((1.0 - self.active / self.count) ** max(tokens, 0.0)))
+        return max(expected, min(tokens, 1.0) * self.active)  # one token reads exactly its own
 
     @property
     def total(self) -> int:

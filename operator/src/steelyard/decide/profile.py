@@ -44,9 +44,8 @@ def roofline(accelerator: AcceleratorSpec, shape: ModelShape, kv_tokens: int) ->
     """Compute the prior; the shape and the accelerator have the figures that `accept` asks for."""
     figures = prior.roofline(accelerator, shape)
     model = figures.polynomial(kv_tokens)
-    weights = figures.parameters * figures.weight_bytes
     return Profile(
-        startup_seconds=START_SECONDS + weights / LOAD_BYTES_PER_SECOND,
+        startup_seconds=START_SECONDS + figures.weights / LOAD_BYTES_PER_SECOND,
         kv_tokens=kv_tokens,
         prefill=model.prefill,
         decode=model.decode,

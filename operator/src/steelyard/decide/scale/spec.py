@@ -61,5 +61,5 @@ def _engine(service: InferenceService, role: str, accelerator: Accelerator | Non
         prior, start = Polynomial(PROCESSOR_PREFILL, PROCESSOR_DECODE, kv_tokens), UNKNOWN_START_SECONDS
     else:
         prior = figures.polynomial(kv_tokens)
-        start = START_SECONDS + figures.parameters * figures.weight_bytes / LOAD_BYTES_PER_SECOND
+        start = START_SECONDS + figures.weights / LOAD_BYTES_PER_SECOND
     return Engine(prior, batching.max_sequences or 1, batching.max_batch_tokens or 1, start)
