@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from bench.evidence import distserve, dynamo, floors, frontier, oracle, speed
+from bench.evidence import distserve, dynamo, floors, frontier, oracle, silicon, speed
 
 
 class Item(NamedTuple):
@@ -23,6 +23,7 @@ class Item(NamedTuple):
 
 ITEMS = {
     "distserve": Item(distserve.sweep, True, "35 cells of DistServe's own simulator"),
+    "silicon": Item(silicon.compare, True, "the roofline against 35 measured deployments, and its bound"),
     "dynamo-static": Item(dynamo.sweep, True, "eight static ratios of Dynamo 1.4.2's replay"),
     "floor-five-fixed": Item(floors.five_fixed, True, "five fixed replicas behind the gateway"),
     "floor-traces": Item(floors.traces, True, "the law on five traces, one default"),
