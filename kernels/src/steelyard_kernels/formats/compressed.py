@@ -16,7 +16,8 @@ from torch import Tensor
 
 from steelyard_kernels.model.gguf import Checkpoint
 from steelyard_kernels.quant import fp4
-from steelyard_kernels.quant.fp8 import quantize_fp8
+from steelyard_kernels.quant.fp4 import Fp4
+from steelyard_kernels.quant.fp8 import Fp8, quantize_fp8
 from steelyard_kernels.quant.groups import Groups, pack, quantize_groups
 
 Codes = Callable[[str, Tensor], Groups]
@@ -36,16 +37,16 @@ def _arguments(bits: int, kind: str, strategy: str, **more: Any) -> dict[str, An
 
 
 def scheme(name: str, group: int = 64) -> Scheme:
-    """One of w4a16, w8a8, fp8, nvfp4a16 and mxfp4a16; `group` is the size of w4a16's groups."""
+    """One of w4a16, w8a8, fp8, fp8a16, nvfp4, nvfp4a16 and mxfp4a16; `group` is the size of w4a16's groups."""
     by_token = {"dynamic": True}
+    nv = _arguments(4, "float", "tensor_group", group_size=fp4.NV_BLOCK, scale_dtype="torch.float8_e4m3fn")
     schemes = {
         "w4a16": Scheme("pack-quantized", _arguments(4, "int", "group", group_size=group)),
         "w8a8": Scheme("int-quantized", _arguments(8, "int", "channel"), _arguments(8, "int", "token") | by_token),
         "fp8": Scheme("float-quantized", _arguments(8, "float", "channel"), _arguments(8, "float", "token") | by_token),
-        "nvfp4a16": Scheme(
-            "nvfp4-pack-quantized",
-            _arguments(4, "float", "tensor_group", group_size=fp4.NV_BLOCK, scale_dtype="torch.float8_e4m3fn"),
-        ),
+        "fp8a16": Scheme("float-quantized", _arguments(8, "float", "channel")),
+        "nvfp4": Scheme("nvfp4-pack-quantized", nv, nv | {"dynamic": "local"}),
+        "nvfp4a16": Scheme("nvfp4-pack-quantized", nv),
         "mxfp4a16": Scheme(
             "mxfp4-pack-quantized", _arguments(4, "float", "group", group_size=fp4.MX_BLOCK, scale_dtype="torch.uint8")
         ),
@@ -66,7 +67,7 @@ def compress(checkpoint: Checkpoint, name: str, group: int = 64, codes: Codes | 
             tensors[key] = tensor
             continue
         _check(linear, tensor)
-        for part, value in _parts(name, linear, checkpoint.tensors, choose).items():
+        for part, value in tensors_of(_codes(name, linear, checkpoint.tensors, choose)).items():
             tensors[f"{linear}.{part}"] = value.contiguous()
     return checkpoint._replace(config={**checkpoint.config, "quantization_config": config(chosen)}, tensors=tensors)
 
@@ -90,27 +91,35 @@ def config(chosen: Scheme) -> dict[str, Any]:
     }
 
 
-def _parts(name: str, linear: str, tensors: Mapping[str, Tensor], choose: Codes) -> dict[str, Tensor]:
+def tensors_of(codes: Groups | Fp8 | Fp4, input_scale: Tensor | None = None) -> dict[str, Tensor]:
+    """What a linear's codes are called in a file. `input_scale` [1] is NVFP4's global scale of the inputs, for W4A4."""
+    if isinstance(codes, Fp8):
+        return {"weight": codes.codes, "weight_scale": codes.scale.bfloat16()}
+    if isinstance(codes, Fp4):
+        found = {"weight_packed": codes.packed, "weight_scale": codes.scale}
+        if codes.scale.dtype != torch.uint8:
+            found["weight_global_scale"] = codes.global_scale.clone()  # a file takes no two tensors of one memory
+        if input_scale is not None:
+            found["input_global_scale"] = input_scale.clone()
+        return found
+    if codes.bits == 8:
+        return {"weight": (codes.codes.to(torch.int16) - 128).to(torch.int8), "weight_scale": codes.scale.bfloat16()}
+    shape = torch.tensor(codes.codes.shape, dtype=torch.int64)
+    packed = pack(codes.codes, codes.bits)
+    return {"weight_packed": packed, "weight_scale": codes.scale.bfloat16(), "weight_shape": shape}
+
+
+def _codes(name: str, linear: str, tensors: Mapping[str, Tensor], choose: Codes) -> Groups | Fp8 | Fp4:
     weight = tensors[f"{linear}.weight"]
     if name == "w4a16":
-        found = choose(linear, weight)
-        shape = torch.tensor(weight.shape, dtype=torch.int64)
-        return {"weight_packed": pack(found.codes, 4), "weight_scale": found.scale.bfloat16(), "weight_shape": shape}
+        return choose(linear, weight)
     if name == "w8a8":
-        rows = quantize_groups(weight, 8, weight.shape[1])
-        return {"weight": (rows.codes.to(torch.int16) - 128).to(torch.int8), "weight_scale": rows.scale.bfloat16()}
+        return quantize_groups(weight, 8, weight.shape[1])
     if name == "fp8":
-        quantized = quantize_fp8(weight, "row")
-        return {"weight": quantized.codes, "weight_scale": quantized.scale.bfloat16()}
+        return quantize_fp8(weight, "row")
     if name == "mxfp4a16":
-        blocks = fp4.quantize_mxfp4(weight)
-        return {"weight_packed": blocks.packed, "weight_scale": blocks.scale}
-    blocks = fp4.quantize_nvfp4(weight, fp4.global_scale(*_fused_with(linear, tensors)))
-    return {
-        "weight_packed": blocks.packed,
-        "weight_scale": blocks.scale,
-        "weight_global_scale": blocks.global_scale.clone(),
-    }
+        return fp4.quantize_mxfp4(weight)
+    return fp4.quantize_nvfp4(weight, fp4.global_scale(*_fused_with(linear, tensors)))
 
 
 def _fused_with(linear: str, tensors: Mapping[str, Tensor]) -> list[Tensor]:

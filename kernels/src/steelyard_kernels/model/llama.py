@@ -34,15 +34,17 @@ class Shape(NamedTuple):
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> Shape:
-        """The sizes in a config.json."""
+        """The sizes in a config.json, also one written by transformers 5, which keeps θ among `rope_parameters`."""
+        heads, width = config["num_attention_heads"], config["hidden_size"]
+        theta = config.get("rope_theta") or (config.get("rope_parameters") or {}).get("rope_theta", 10000.0)
         return Shape(
             config["num_hidden_layers"],
-            config["hidden_size"],
+            width,
             config["intermediate_size"],
-            config["num_attention_heads"],
-            config["num_key_value_heads"],
-            config["head_dim"],
-            config["rope_theta"],
+            heads,
+            config.get("num_key_value_heads") or heads,
+            config.get("head_dim") or width // heads,
+            theta,
             config["rms_norm_eps"],
         )
 
@@ -72,12 +74,21 @@ class Llama:
         caches = caches if caches is not None else self.new_caches()
         hidden = self.weights["model.embed_tokens.weight"][tokens]
         for layer, cache in enumerate(caches):
-            name = f"model.layers.{layer}"
-            hidden = hidden + self._attention(f"{name}.self_attn", self._norm(f"{name}.input_layernorm", hidden), cache)
-            inner = self._norm(f"{name}.post_attention_layernorm", hidden)
-            gate, up = self._linear(f"{name}.mlp.gate_proj", inner), self._linear(f"{name}.mlp.up_proj", inner)
-            hidden = hidden + self._linear(f"{name}.mlp.down_proj", F.silu(gate) * up)
-        head = self.weights.get("lm_head.weight", self.weights["model.embed_tokens.weight"])
+            hidden = self.layer(layer, hidden, cache)
+        return self.logits(hidden)
+
+    def layer(self, layer: int, hidden: Tensor, cache: Cache) -> Tensor:
+        """One layer's work on hidden [new, width]; needs that layer's weights only."""
+        name = f"model.layers.{layer}"
+        hidden = hidden + self._attention(f"{name}.self_attn", self._norm(f"{name}.input_layernorm", hidden), cache)
+        inner = self._norm(f"{name}.post_attention_layernorm", hidden)
+        gate, up = self._linear(f"{name}.mlp.gate_proj", inner), self._linear(f"{name}.mlp.up_proj", inner)
+        return hidden + self._linear(f"{name}.mlp.down_proj", F.silu(gate) * up)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The last norm and the head: [new, width] → [new, vocabulary]."""
+        head = self.weights.get("lm_head.weight")
+        head = self.weights["model.embed_tokens.weight"] if head is None else head
         return self._norm("model.norm", hidden) @ head.T
 
     def _attention(self, name: str, x: Tensor, cache: Cache) -> Tensor:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from steelyard_kernels.quant.gptq import output_error
 from steelyard_kernels.quant.groups import Groups, group_range, quantize_groups_ref
 
 STEPS = 20
@@ -24,14 +23,16 @@ def search_scale(
     weights: Sequence[Tensor], magnitude: Tensor, hessian: Tensor, bits: int, group: int, symmetric: bool = True
 ) -> Tensor:
     """s [inputs] for weights [outputs, inputs] of one input with mean|x| `magnitude` [inputs] and H = X·Xᵀ [inputs, inputs]."""
-    best, best_error = torch.ones_like(magnitude), float("inf")
+    best, best_error, hessian = torch.ones_like(magnitude), float("inf"), hessian.float()
     for step in range(STEPS):
         scale = magnitude.clamp(min=1e-4) ** (step / STEPS)
         scale = scale / (scale.max() * scale.min()).sqrt()
         rounded = [
             quantize_groups_ref(weight * scale, bits, group, symmetric).dequantize() / scale for weight in weights
         ]
-        error = sum(output_error(weight, one, hessian) for weight, one in zip(weights, rounded, strict=True))
+        differences = [weight - one for weight, one in zip(weights, rounded, strict=True)]
+        # In fp32, which tells candidates apart and takes half the time of fp64.
+        error = sum(((part @ hessian) * part).sum().item() for part in differences)
         if error < best_error:
             best, best_error = scale, error
     return best

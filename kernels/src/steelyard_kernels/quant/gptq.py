@@ -76,4 +76,4 @@ def _inverse_factor(hessian: Tensor, damping: float) -> Tensor:
 def output_error(original: Tensor, quantized: Tensor, hessian: Tensor) -> float:
     """‖(W − Ŵ)·X‖² for H = X·Xᵀ: what GPTQ and AWQ reduce."""
     difference = (original - quantized).double()
-    return torch.einsum("oi,ij,oj->", difference, hessian.double(), difference).item()
+    return ((difference @ hessian.double()) * difference).sum().item()

@@ -10,6 +10,8 @@ of transformers' BitNet (rows i, i + N/4, … share a byte, code t + 1); `pack_f
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 import triton
@@ -21,10 +23,21 @@ from steelyard_kernels.backend import uses_triton
 SMALLEST = 1e-5
 
 
-def ternarize(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Values [outputs, inputs] int8 in {−1, 0, 1}, and their scale [1]."""
+class Ternary(NamedTuple):
+    """Values [outputs, inputs] int8 in {−1, 0, 1}, and their scale [1] float32."""
+
+    values: Tensor
+    scale: Tensor
+
+    def dequantize(self) -> Tensor:
+        """[outputs, inputs] float32."""
+        return self.values.float() * self.scale
+
+
+def ternarize(weight: Tensor) -> Ternary:
+    """The nearest ternary weight in BitNet's sense."""
     scale = weight.float().abs().mean().clamp(min=SMALLEST).reshape(1)
-    return (weight.float() / scale).round().clamp(-1, 1).to(torch.int8), scale
+    return Ternary((weight.float() / scale).round().clamp(-1, 1).to(torch.int8), scale)
 
 
 def quantize_activations(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,5 @@
+"""What ends a run with a message instead of a traceback."""
+
+
+class QuantizeError(ValueError):
+    """The input or the recipe cannot be used; the text names what, its value, and the remedy. Nothing was written."""
