@@ -1,14 +1,15 @@
-"""Faults done to a running program or to the network: killed, stopped, out of memory, packets lost.
+"""Faults done to a running program or to the network: killed, stopped, out of memory, packets lost, bytes changed.
 
 Processes are reached from inside their pods, as an owner of the cluster would, so these work on any cluster; tini is pid 1
-there, and the program its child. Only `closed_port` needs a local cluster's nodes.
+there, and the program its child. Only `closed_port` and `damaged_port` need a local cluster's nodes.
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from e2e.cluster import ClusterError
 from e2e.cluster.local.machine import Machine
@@ -37,9 +38,9 @@ while alive():
         os._exit(0)
     time.sleep(0.05)
 """
-_IN_PODS = """
+_ENGINES = """
 import os, subprocess, sys
-addresses, command, done = sys.argv[1].split(","), sys.argv[2:], set()
+addresses, command, engines = sys.argv[1].split(","), sys.argv[2:], {}
 for pid in filter(str.isdigit, os.listdir("/proc")):
     try:
         with open(f"/proc/{pid}/cmdline") as file:
@@ -47,10 +48,60 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
     except OSError:
         continue
     own = [word for word in words if word in addresses]
-    if own and own[0] not in done and any(word.endswith("steelyard-engine") for word in words):
-        subprocess.run(["nsenter", "--target", pid, "--net", *command], check=True)
-        done.add(own[0])
-print(len(done))
+    if own and any(word.endswith("steelyard-engine") for word in words):
+        engines[own[0]] = ["nsenter", "--target", pid, "--net", *command]
+"""
+_ONCE = """
+for one in engines.values():
+    subprocess.run(one, check=True)
+print(len(engines))
+"""
+_HELD = """
+running = [subprocess.Popen(one, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for one in engines.values()]
+print(sum(one.stdout.readline() == b"ready\\n" for one in running), flush=True)
+sys.stdin.read()
+for one in running:
+    one.communicate()
+"""
+_DAMAGE = """
+import os, socket, struct, subprocess, sys, threading
+port, mark = sys.argv[1], 0x5ca1e
+listener = socket.create_server(("127.0.0.1", 0))
+ours = ["OUTPUT", "-p", "tcp", "--dport", port, "-m", "mark", "!", "--mark", str(mark), "-j"]
+rules = (  # new connections lead to us, those that are open end
+    (["-t", "nat"], [*ours, "REDIRECT", "--to-ports", str(listener.getsockname()[1])]),
+    ([], [*ours, "REJECT", "--reject-with", "tcp-reset"]),
+)
+def change(action):
+    for table, rule in rules:
+        subprocess.run(["iptables", "-w", *table, action, *rule], check=True)
+def pump(source, sink, flip):
+    try:
+        while data := bytearray(source.recv(65536)):
+            data[-1] ^= flip
+            sink.sendall(data)
+    except OSError:
+        pass
+    for one in (source, sink):
+        try:
+            one.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+def serve(client):
+    _, port, address = struct.unpack_from("!HH4s", client.getsockopt(socket.SOL_IP, 80, 16))  # SO_ORIGINAL_DST
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)
+    server.connect((socket.inet_ntoa(address), port))
+    threading.Thread(target=pump, args=(client, server, 0), daemon=True).start()
+    pump(server, client, 1)
+def accept():
+    while True:
+        threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+threading.Thread(target=accept, daemon=True).start()
+change("-I")
+print("ready", flush=True)
+sys.stdin.read()
+change("-D")
 """
 
 
@@ -77,7 +128,7 @@ def closed_port(machines: Sequence[Machine], addresses: Sequence[str], port: int
     rule = ["INPUT", "-p", "tcp", "--dport", str(port), "-j", *words]
 
     def change(action: str) -> int:
-        script = (sys.executable, "-c", _IN_PODS, ",".join(addresses), "iptables", "-w", action, *rule)
+        script = (sys.executable, "-c", _ENGINES + _ONCE, ",".join(addresses), "iptables", "-w", action, *rule)
         return sum(int(machine.run(*script)) for machine in machines)
 
     try:
@@ -85,6 +136,29 @@ def closed_port(machines: Sequence[Machine], addresses: Sequence[str], port: int
         yield
     finally:
         change("-D")
+
+
+@contextmanager
+def damaged_port(machines: Sequence[Machine], addresses: Sequence[str], port: int) -> Iterator[None]:
+    """Change the last bit of every piece that the engines at these addresses receive from a TCP port of others.
+
+    In each pod's own network a proxy takes the connections that begin there; those that are open are reset.
+    """
+    command = (sys.executable, "-c", _ENGINES + _HELD, ",".join(addresses), sys.executable, "-c", _DAMAGE, str(port))
+    with ExitStack() as stack:
+        held = [
+            stack.enter_context(
+                subprocess.Popen(one.command(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+            for one in machines
+        ]
+        assert sum(int(_line(one)) for one in held) == len(addresses), "each engine's network has its proxy"
+        yield
+
+
+def _line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
 
 
 def _run(platform: Platform, namespace: str, pod: str, script: str, *arguments: str) -> None:

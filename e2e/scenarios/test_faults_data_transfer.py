@@ -1,13 +1,14 @@
 """KV that cannot be fetched while streams pass: recompute gives the same text and counts, fail gives a clean error at once.
 
-Two services, one of each kind, whose port for KV is closed: in one row connections are refused, in the other
-packets are lost, also on connections that were open. What else can be wrong with a transfer (cut, damaged, another's) is tried
-over loopback: images/engine/tests/test_engine_transfer_faults.py.
+Two services, one of each kind, whose port for KV is disturbed: connections are refused, packets are lost, also on connections
+that were open, or bits are changed on the way. What else can be wrong with a transfer (cut, another's, any single bit) is
+tried over loopback: images/engine/tests/test_engine_transfer_faults.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 from steelyard.api.labels import COMPONENT, DECODE, KV_PORT
@@ -23,6 +24,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 NAMESPACE = "faults-transfer"
 LENIENT, STRICT = "recompute", "fail"  # services, named by what they do on failure
+REFUSED, LOST, DAMAGED = "refused", "lost", "damaged"
 ACCELERATOR = """
 apiVersion: serving.steelyard.dev/v1alpha1
 kind: Accelerator
@@ -64,13 +66,21 @@ def strictly(stage: Stage, seed: int) -> Result:
     return stage.asked(PROBE, seed=seed, target=stage.at(address, STRICT))
 
 
-@pytest.mark.parametrize("how", ["REJECT", "DROP"], ids=["refused", "lost"])
+def disturbed(stage: Stage, how: str) -> AbstractContextManager[None]:
+    """The KV port of both services' engines, refused, without packets, or with other bits than were sent."""
+    engines = stage.platform.items("pod", NAMESPACE, f"{COMPONENT}={ENGINE}")
+    addresses = [pod["status"]["podIP"] for pod in engines]
+    if how == DAMAGED:
+        return faults.damaged_port(stage.machines, addresses, KV_PORT)
+    return faults.closed_port(stage.machines, addresses, KV_PORT, {REFUSED: "REJECT", LOST: "DROP"}[how])
+
+
+@pytest.mark.parametrize("how", [REFUSED, LOST, DAMAGED])
 def test_kv_cannot_be_fetched(stage: Stage, how: str) -> None:
-    seed = {"REJECT": 21, "DROP": 22}[how]
+    seed = {REFUSED: 21, LOST: 22, DAMAGED: 23}[how]
     stage.load.mark(f"KV {how}")
     broken, failures, computed = stage.broken(), stage.metric(DECODE, FAILURES), stage.metric(DECODE, COMPUTED)
-    engines = stage.platform.items("pod", NAMESPACE, f"{COMPONENT}={ENGINE}")
-    with faults.closed_port(stage.machines, [pod["status"]["podIP"] for pod in engines], KV_PORT, how):
+    with disturbed(stage, how):
         lenient, strict = stage.asked(PROBE, seed=seed), strictly(stage, seed)
     assert not lenient.broken, lenient.explain()
     assert stage.metric(DECODE, FAILURES) >= failures + len(PROBE)
