@@ -15,7 +15,7 @@ from kubernetes.client import Configuration
 from steelyard.apply.scale import scale
 from steelyard.observe.client import Api, ApiError, Conflict, Denied, Malformed, Missing, NotLeading, Unreachable
 from steelyard.observe.resources import ACCELERATOR, BY_KIND, DEPLOYMENT, INFERENCE_SERVICE, POD
-from steelyard.observe.wire import Answer, NoServer, Wire, find
+from steelyard.observe.wire import TOKEN_SECONDS, Answer, NoServer, Wire, find
 
 
 class Server:
@@ -197,11 +197,12 @@ def test_a_token_that_somebody_renews_is_sent_as_it_is_now(server: Server) -> No
     configuration.api_key_prefix["authorization"] = "Bearer"
     configuration.api_key["authorization"] = "none"
     configuration.refresh_api_key_hook = lambda own: own.api_key.update(authorization=next(tokens))
-    server.answers += [(200, {}), (200, {})]
-    client = Api(Wire(configuration, timeout_seconds=10))
-    for _ in range(2):
+    server.answers += [(200, {})] * 3
+    now = 0.0
+    client = Api(Wire(configuration, timeout_seconds=10, clock=lambda: now))
+    for now in (0.0, TOKEN_SECONDS - 1, TOKEN_SECONDS):  # noqa: B007 (the clock reads it)
         client.get(POD, "ns", "p")
-    assert server.tokens == ["Bearer old", "Bearer new"]
+    assert server.tokens == ["Bearer old", "Bearer old", "Bearer new"]
 
 
 def test_without_a_pod_and_a_kubeconfig_nothing_can_be_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

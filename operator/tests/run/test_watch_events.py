@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import kopf
 from operator_bodies import service_body
 from steelyard.api.labels import SERVICE
 from steelyard.run.health import Health
-from steelyard.run.watching import FOLD_SECONDS, _Services, settings
+from steelyard.run.watching import FOLD_SECONDS, Services, register, settings
 
 KEY = ("team-a", "chat")
 
@@ -16,7 +17,7 @@ class Asks:
     def __init__(self) -> None:
         self.made: list[tuple[Any, ...]] = []
         self.health = Health(loop_turned=0)
-        self.services = _Services(self.ask, lambda key: None, self.health)
+        self.services = Services(self.ask, lambda key: None, self.health)
 
     def ask(self, key: Any, after: float = 0.0, urgent: bool = False) -> None:
         self.made.append((key, after, urgent))
@@ -42,12 +43,9 @@ def test_a_replayed_event_asks_again_without_urgency() -> None:
 def test_children_ask_for_their_service_and_strangers_for_nothing() -> None:
     asks = Asks()
     asks.services.service(None, service_body())
-    child = {"kind": "Service", "metadata": {"name": "x", "namespace": "team-a", "labels": {SERVICE: "chat"}}}
-    asks.services.child(child)
-    asks.services.child(
-        {"kind": "Service", "metadata": {"name": "x", "namespace": "team-b", "labels": {SERVICE: "chat"}}}
-    )
-    asks.services.child({"kind": "Service", "metadata": {"name": "x", "namespace": "team-a"}})
+    asks.services.child("Service", {"name": "x", "namespace": "team-a", "labels": {SERVICE: "chat"}})
+    asks.services.child("Service", {"name": "x", "namespace": "team-b", "labels": {SERVICE: "chat"}})
+    asks.services.child("Service", {"name": "x", "namespace": "team-a"})
     assert asks.made[1:] == [(KEY, FOLD_SECONDS, False)]
 
 
@@ -55,9 +53,7 @@ def test_a_deletion_is_looked_at_and_later_children_ask_for_nothing() -> None:
     asks = Asks()
     asks.services.service(None, service_body())
     asks.services.service("DELETED", service_body())
-    asks.services.child(
-        {"kind": "Service", "metadata": {"name": "x", "namespace": "team-a", "labels": {SERVICE: "chat"}}}
-    )
+    asks.services.child("Service", {"name": "x", "namespace": "team-a", "labels": {SERVICE: "chat"}})
     assert [key for key, _, _ in asks.made] == [KEY, KEY]
 
 
@@ -69,9 +65,25 @@ def test_hardware_changes_ask_for_every_service() -> None:
     assert [key[1] for key, _, _ in asks.made[2:]] == ["chat", "other"]
 
 
-def test_kopf_only_watches() -> None:
+def test_missed_changes_make_every_service_look_at_that_kind_again() -> None:
+    """Whatever a broken watch did not tell of, deletions included, is seen by the next look (B13)."""
+    told: list[tuple[Any, str]] = []
+    asks = Asks()
+    asks.services = Services(asks.ask, lambda key: None, asks.health, lambda key, kind: told.append((key, kind)))
+    for name in ("chat", "other"):
+        asks.services.service(None, service_body(name=name))
+    asks.services.missed("Role")
+    assert told == [(("team-a", "chat"), "Role"), (("team-a", "other"), "Role")]
+    assert [(key[1], after) for key, after, _ in asks.made[2:]] == [("chat", FOLD_SECONDS), ("other", FOLD_SECONDS)]
+
+
+def test_kopf_only_watches_and_only_our_kinds() -> None:
     found = settings()
     assert not found.posting.enabled
     assert found.scanning.disabled
-    assert len(found.watching.label_selectors) == 9
-    assert set(found.watching.label_selectors.values()) == {"app.kubernetes.io/managed-by=steelyard"}
+    registry = kopf.OperatorRegistry()
+    register(registry, Asks().services)
+    watched = {
+        handler.selector.any_name or handler.selector.plural for handler in registry._watching.get_all_handlers()
+    }
+    assert watched == {"inferenceservices", "accelerators"}

@@ -1,6 +1,6 @@
 """One service, its operator and a cluster that does what clusters do, with time, chance and faults in the caller's hands.
 
-The operator is the real one from the watch's events to the writes: `_Services`, the work queue, and the reconciler. Around
+The operator is the real one from the watch's events to the writes: `Services`, the work queue, and the reconciler. Around
 it: an API server of dictionaries, a Deployment controller, a garbage collector, watches that may lose what happened, calls
 that fail before or after they were carried out, processes that die there, and a second replica that was not meant to write.
 """
@@ -24,7 +24,7 @@ from steelyard.run.health import Health
 from steelyard.run.queue import WorkQueue
 from steelyard.run.reconcile import Reconciler, Result
 from steelyard.run.rest import Rest
-from steelyard.run.watching import _Services
+from steelyard.run.watching import Services
 
 NAMESPACE, NAME = "team-a", "chat"
 KEY = (NAMESPACE, NAME)
@@ -91,18 +91,21 @@ class World:
         self.queue: WorkQueue[tuple[str, str]] = WorkQueue()
         health = Health(loop_turned=0)
         self.rest = Rest(RESYNC_SECONDS, lambda: self.now)
-        self.services = _Services(self._ask, self.queue.forget, health, self.rest.told)
+        self.services = Services(self._ask, self.queue.forget, health, self.rest.told)
         self.lose_watches()
 
     def _ask(self, key: tuple[str, str], after: float = 0.0, urgent: bool = False) -> None:
         self.queue.ask(key, self.now, after, urgent)
 
     def lose_watches(self) -> None:
-        """Every watch begins anew: what is there is listed, what went meanwhile is not told (B13)."""
+        """Every watch begins anew: of our kinds what is there is listed (B13), of children it is told that changes were missed."""
         self.api.told.clear()
-        self._labelled.clear()
+        self._labelled = {key: body for key, body in self.api.objects.items() if self._is_labelled_child(body)}
         for body in [*self.api.objects.values()]:
-            self._hear(None, body)
+            if body["kind"] not in WATCHED:
+                self._hear(None, body)
+        for kind in sorted(WATCHED):
+            self.services.missed(kind)
 
     def hear(self, most: int | None = None) -> None:
         """Deliver events in their order, `most` of them, or all."""
@@ -119,11 +122,17 @@ class World:
         elif body["kind"] in WATCHED:
             key = (body["kind"], meta.get("namespace", ""), meta["name"])
             before = self._labelled.pop(key, None)
-            if (meta.get("labels") or {}).get(MANAGED_BY) == MANAGER:
+            if self._is_labelled_child(body):
                 self._labelled[key] = body
-                self.services.child(body)
+                self.services.child(body["kind"], meta)
             elif before is not None:
-                self.services.child(before)  # an object that lost its label is told as gone, as it was before
+                self.services.child(
+                    before["kind"], before["metadata"]
+                )  # an object that lost its label is told as gone, as it was before
+
+    @staticmethod
+    def _is_labelled_child(body: Body) -> bool:
+        return body["kind"] in WATCHED and (body["metadata"].get("labels") or {}).get(MANAGED_BY) == MANAGER
 
     def run(self, *disturbances: Disturbance) -> bool:
         """Run what is due next, if anything is; time goes on until then. Gives whether the run came to its end."""

@@ -28,7 +28,8 @@ APPLY_PATCH = "application/apply-patch+yaml"
 MERGE_PATCH = "application/merge-patch+json"
 LIST_CHUNK = 500
 TIMEOUT_SECONDS = 30.0
-HEADERS = {"Accept": "application/json", "User-Agent": "steelyard-operator"}
+USER_AGENT = "steelyard-operator"
+HEADERS = {"Accept": "application/json", "User-Agent": USER_AGENT}
 
 
 class ApiError(Exception):
@@ -125,6 +126,10 @@ class Api:
                 return found
             page = self._call("GET", resource.path(namespace), query=[*query, ("continue", token)])
 
+    def ask_for(self, resource: Resource, namespace: str | None) -> None:
+        """Read at most one object; `Missing` where the kind is not installed, and the other errors as ever."""
+        self._call("GET", resource.path(namespace), query=[("limit", "1")])
+
     def apply(
         self, resource: Resource, body: Body, manager: str, subresource: str | None = None, rehearse: bool = False
     ) -> Body:
@@ -195,7 +200,7 @@ class Api:
     def _parsed(self, method: str, path: str, answer: Answer) -> Body:
         self._told(method, answer)
         if not 200 <= answer.status < 300:
-            raise error_of(answer.status, _message(answer.body) or f"{method} {path}: HTTP {answer.status}")
+            raise error_of(answer.status, message_of(answer.body) or f"{method} {path}: HTTP {answer.status}")
         parsed: Body = from_json(answer.body)
         return parsed
 
@@ -210,7 +215,7 @@ def _quoted(value: str) -> str:
     return quote_plus(value)
 
 
-def _message(data: bytes) -> str:
+def message_of(data: bytes) -> str:
     """Take the sentence out of a `Status` object; anything else is given as text."""
     try:
         status = json.loads(data)

@@ -15,11 +15,11 @@ from pathlib import Path
 import kopf
 
 from steelyard.apply.lease import STEP_SECONDS, Elector
-from steelyard.observe.client import Api, ApiError, Missing, NotLeading, connect
+from steelyard.observe.client import TIMEOUT_SECONDS, Api, ApiError, Missing, NotLeading, connect
 from steelyard.observe.demand import Gateways
 from steelyard.observe.prometheus import Prometheus
 from steelyard.observe.resources import INFERENCE_SERVICE
-from steelyard.observe.wire import NoServer
+from steelyard.observe.wire import NoServer, Wire, find
 from steelyard.run import logs, metrics, probes, watching
 from steelyard.run.autoscaler import Autoscaler
 from steelyard.run.fleet import Fleet
@@ -70,7 +70,9 @@ async def operate(settings: Settings, port: int) -> None:
     worker = Worker(Work(reconcile, health), lambda: health.leading, settings.workers)
     await _wait_for_kinds(api, settings, health)
     registry = kopf.OperatorRegistry()
-    watching.register(registry, worker, health, rest)
+    services = watching.Services(worker.ask, worker.forget, health, rest.told)
+    watching.register(registry, services)
+    watching.watch_children(Wire(find(), TIMEOUT_SECONDS), settings.watch_namespaces, services)
     watches = kopf.operator(
         registry=registry,
         settings=watching.settings(),
@@ -149,7 +151,7 @@ async def _wait_for_kinds(api: Api, settings: Settings, health: Health) -> None:
     while True:
         health.loop_turned = time.monotonic()
         try:
-            await asyncio.to_thread(api.list, INFERENCE_SERVICE, namespace)
+            await asyncio.to_thread(api.ask_for, INFERENCE_SERVICE, namespace)
         except Missing:
             if not told:
                 log.warning("the kind InferenceService is not installed; waiting for chart steelyard-crds")

@@ -152,7 +152,6 @@ class Reconciler:
     ) -> None:
         service = dict(seen.snapshot.service)
         meta = service["metadata"]
-        before = reporting.previous_conditions(service)
         status = reporting.status(seen.snapshot, plan, failure, now)
         told = []
         if not silent:
@@ -160,7 +159,7 @@ class Reconciler:
                 release(self.api, service)
             if write_status(self.api, service, status, ALONE if self.fleet is None else RECONCILE):
                 metrics.STATUS_WRITES.inc()
-                told = list(reporting.transitions(before, status))
+                told = list(reporting.transitions(reporting.previous_conditions(service), status))
             metrics.show_replicas(meta["namespace"], meta["name"], status)
         for note in [*_notes(done), *told]:
             tell(self.api, service, note.reason, note.message, self.reporter, note.warning, now)

@@ -1,23 +1,28 @@
-"""The kopf side: watch our kinds and the labelled children, and turn every event into an ask for its service.
+"""Watch our kinds and the labelled children, and turn every event into an ask for its service.
 
-kopf is used for watching only (`on.event`): no finalizers, no annotations, no state of its own (docs/design/operator.md). The
-label selectors are applied by the API server, so other people's pods never reach this process.
+Our own kinds are watched by kopf, with `on.event` only: no finalizers, no annotations, no state of its own. Children are
+watched without it, since it reads them whole and keeps a memory of each (docs/design/operator.md). The label selector is
+applied by the API server, so other people's pods never reach this process.
 """
 
+import asyncio
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import kopf
 
 from steelyard.api import labels
 from steelyard.observe.resources import ACCELERATOR, CHILD_KINDS, INFERENCE_SERVICE, POD
+from steelyard.observe.watch import Watch
+from steelyard.observe.wire import Wire
 from steelyard.run.health import Health
-from steelyard.run.rest import Rest
-from steelyard.run.worker import Key, Worker
+from steelyard.run.worker import Key
 
 FOLD_SECONDS = 0.3  # children change in bursts, our own writes included: one look for the lot
+OURS = f"{labels.MANAGED_BY}={labels.MANAGER}"
 SERVER_TIMEOUT_SECONDS = 300
 REQUEST_TIMEOUT_SECONDS = 30
 
@@ -32,15 +37,11 @@ def settings() -> kopf.OperatorSettings:
     found.scanning.disabled = True
     found.watching.server_timeout = SERVER_TIMEOUT_SECONDS
     found.networking.request_timeout = REQUEST_TIMEOUT_SECONDS
-    ours = f"{labels.MANAGED_BY}={labels.MANAGER}"
-    for resource in (*CHILD_KINDS, POD):
-        found.watching.label_selectors[resource.group, resource.version, resource.plural] = ours
     return found
 
 
-def register(registry: kopf.OperatorRegistry, worker: Worker, health: Health, rest: Rest) -> None:
-    """Add the handlers."""
-    services = _Services(worker.ask, worker.forget, health, rest.told)
+def register(registry: kopf.OperatorRegistry, services: "Services") -> None:
+    """Add the handlers of our own kinds."""
 
     @kopf.on.login(registry=registry)
     def login(**given: Any) -> kopf.ConnectionInfo | None:
@@ -54,14 +55,24 @@ def register(registry: kopf.OperatorRegistry, worker: Worker, health: Health, re
     async def accelerator(**_: Any) -> None:
         services.all()
 
-    async def child(event: Any, **_: Any) -> None:
-        services.child(dict(event["object"]))
+
+def watch_children(wire: Wire, namespaces: Sequence[str], services: "Services") -> None:
+    """Watch all kinds of children and pods, in these namespaces or everywhere; `services` is told on the running loop."""
+    loop = asyncio.get_running_loop()
+
+    def on_loop(tell: Callable[..., None]) -> Callable[..., None]:
+        def told(*what: Any) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and the process is about to
+                loop.call_soon_threadsafe(tell, *what)
+
+        return told
 
     for resource in (*CHILD_KINDS, POD):
-        kopf.on.event(*_selector(resource), registry=registry, id=f"child-{resource.plural}")(child)
+        for namespace in namespaces or (None,):
+            Watch(wire, resource, namespace, OURS, on_loop(services.child), on_loop(services.missed)).start()
 
 
-class _Services:
+class Services:
     """The known services and what the last event said of each."""
 
     def __init__(
@@ -93,13 +104,19 @@ class _Services:
             self._ask(key, after=FOLD_SECONDS)
         self._seen[key] = wish
 
-    def child(self, body: dict[str, Any]) -> None:
-        meta = body["metadata"]
+    def child(self, kind: str, meta: dict[str, Any]) -> None:
+        """A child appeared, changed or went; its metadata tell whose it is."""
         name = (meta.get("labels") or {}).get(labels.SERVICE)
         key = (meta.get("namespace", ""), name or "")
-        self._told(key, body["kind"])
+        self._told(key, kind)
         if key in self._seen:
             self._ask(key, after=FOLD_SECONDS)
+
+    def missed(self, kind: str) -> None:
+        """Changes of this kind may have gone by unseen."""
+        for key in self._seen:
+            self._told(key, kind)
+        self.all()
 
     def all(self) -> None:
         for key in self._seen:
