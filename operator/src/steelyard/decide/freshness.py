@@ -14,7 +14,7 @@ ENGINE_METRIC = "vllm:num_requests_running or sglang:num_running_reqs"
 class Scraped:
     """What is known about the measuring of one service."""
 
-    fault: str | None  # why Prometheus gave no answer at all
+    fault: str | None  # why Prometheus gave no answer at all, or none about the engines' load
     targets: int | None  # pods of the service that it tries to scrape; None: it knows none
     ready: int  # engine pods that are ready
     sampled: int  # of these, with a sample of their own

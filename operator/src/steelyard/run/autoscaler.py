@@ -166,7 +166,7 @@ class Autoscaler:
         metrics.show_age(*key, signal.sample_age)
         return metrics_fresh(
             Scraped(
-                fault=None if found.reached else "; ".join(found.faults.values()),
+                fault=found.faults.get("running") if found.reached else "; ".join(found.faults.values()),
                 targets=int(targets) if targets else None,
                 ready=len(ready),
                 sampled=sampled,

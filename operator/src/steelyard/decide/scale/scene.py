@@ -57,12 +57,6 @@ class Scene:
             return False
         return all(replica.running is not None for replica in self.census.ready)
 
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the tick before this one; 0 for the first."""
-        ticks = self.memory.ticks
-        return ticks[-1].time - ticks[-2].time if len(ticks) > 1 else 0.0
-
     def last_need(self, name: str) -> int:
         """What the last tick's present need was: a good guess of this one's."""
         window = self.memory.needs.get(name)

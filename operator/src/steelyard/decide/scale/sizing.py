@@ -11,7 +11,7 @@ from steelyard.decide.scale.demand import Decode
 from steelyard.decide.scale.prefill import Prefill, replicas
 from steelyard.decide.scale.scene import SUM, Scene
 from steelyard.decide.scale.split import FILL, decode_share
-from steelyard.decide.scale.windows import Window, aged_less, keep
+from steelyard.decide.scale.windows import Window, keep, stood_still
 
 MOST_REPLICAS = 100_000  # where nothing limits: far above anything real
 
@@ -31,7 +31,7 @@ class Sized:
 
 
 def hold(seen: Scene) -> Sized:
-    """Keep what is there, within the limits. The windows remember it, so that nothing shrinks at once afterwards."""
+    """Keep what is there, within the limits. The windows stand still, so that nothing shrinks at once afterwards."""
     have = seen.have
     held = {role: seen.census.held(role) for role in seen.roles}
     fitted = bounds.fit(held, held, seen.service.limits, lambda role, size: 0.0)
@@ -43,7 +43,7 @@ def hold(seen: Scene) -> Sized:
         terms=(Term("hold", sum(held.values()), words),),
         ruled="hold",
         limited_by=LimitedBy.METRICS_STALE,
-        needs=_remember(seen, {SUM: sum(have.values()), **have}),
+        needs={name: stood_still(window, seen.signals.time) for name, window in seen.memory.needs.items()},
         holding=True,
     )
 
@@ -144,10 +144,12 @@ def _limit_of_sum(seen: Scene, wanted: int, size: int, most: int) -> LimitedBy:
 
 
 def _kept(seen: Scene, needs: Mapping[str, int]) -> dict[str, Window]:
-    """Add the present needs to their windows. While part of the picture is unknown the windows do not age: what was needed
-    before is not forgotten, and one replica that misses a scrape does not begin the wait anew."""
-    now, unseen = seen.signals.time, 0.0 if seen.whole else seen.elapsed
-    before = {name: aged_less(seen.memory.needs.get(name, ()), now, unseen) for name in needs}
+    """Add the present needs to their windows. While part of the picture is unknown they stand still: what was needed before is
+    not forgotten, and one replica that misses a scrape does not begin the wait anew."""
+    now = seen.signals.time
+    before = {name: seen.memory.needs.get(name, ()) for name in needs}
+    if not seen.whole:
+        before = {name: stood_still(window, now) for name, window in before.items()}
     return {name: keep(before[name], now, need, seen.window) for name, need in needs.items()}
 
 
@@ -157,11 +159,6 @@ def _wanted(seen: Scene, kept: Mapping[str, Window], name: str) -> int:
     if seen.whole:
         return most
     return max(most, seen.have[name] if name else sum(seen.have.values()))
-
-
-def _remember(seen: Scene, sizes: Mapping[str, int]) -> dict[str, Window]:
-    now = seen.signals.time
-    return {name: keep(seen.memory.needs.get(name, ()), now, size, seen.window) for name, size in sizes.items()}
 
 
 def _told(

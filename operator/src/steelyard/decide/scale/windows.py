@@ -14,6 +14,7 @@ def keep(window: Sequence[tuple[float, int]], time: float, need: int, seconds: f
     return (*kept, (time, need))
 
 
-def aged_less(window: Sequence[tuple[float, int]], time: float, seconds: float) -> Window:
-    """The same window as if the last `seconds` had not passed."""
-    return tuple((min(at + seconds, time), need) for at, need in window)
+def stood_still(window: Sequence[tuple[float, int]], time: float) -> Window:
+    """The same window as if no time had passed since its newest entry: what was needed before is not forgotten."""
+    passed = time - window[-1][0] if window else 0.0
+    return tuple((at + passed, need) for at, need in window)
