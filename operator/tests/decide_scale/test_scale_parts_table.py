@@ -370,6 +370,17 @@ def test_one_tick_with_an_unknown_replica_does_not_begin_the_wait_anew(role: str
     assert first <= later <= first + 2, "as many ticks as were unknown, not another two minutes"
 
 
+@pytest.mark.parametrize(("started", "grows"), [(True, True), (False, False)])
+def test_replicas_lost_with_their_node_are_replaced_and_those_that_never_came_up_are_not(
+    started: bool, grows: bool
+) -> None:
+    """Both are past their deadline; a node that is gone says nothing about the next start."""
+    lost = replica("p1", "prefill", Phase.STARTING, since=NOW - 700, started=started)
+    decision = decide(service(), signals((*fleet(1, 1), lost), rate=15_000.0), Memory())
+    assert (decision.pools["prefill"] > 2) is grows
+    assert (decision.limited_by is LimitedBy.START_FAILING) is not grows
+
+
 def test_the_gateways_are_told_what_a_decode_replica_holds() -> None:
     busy = signals(fleet(2, 2, running=50.0, kv_use=0.5))  # 5,000 tokens each
     assert decide(service(), busy, Memory()).slots == 95

@@ -77,6 +77,15 @@ def test_phases(change: dict[str, Any], phase: Phase, since: int, words: str) ->
     )
 
 
+@pytest.mark.parametrize("started", [True, False])
+def test_an_engine_that_was_up_is_told_from_one_that_never_came_up(started: bool) -> None:
+    """Both are not ready: the node of the first was lost, the second still starts."""
+    engine = {"name": "engine", "restartCount": 0, "started": started, "state": {"running": {"startedAt": moment(20)}}}
+    found = engine_of(pod({"status": {"conditions": HICCUP, "containerStatuses": [engine]}}))
+    assert found is not None
+    assert (found.replica.phase, found.replica.started) == (Phase.STARTING, started)
+
+
 def test_a_start_is_told_by_phase() -> None:
     found = engine_of(pod())
     assert found is not None

@@ -50,6 +50,7 @@ def engine_of(body: Body) -> Engine | None:
         kv_group=marks.get(labels.KV_GROUP, ""),
         phase=phase,
         since=since,
+        started=bool(_engine(status).get("started")),
         revision=marks.get(labels.REVISION, ""),
         words=words,
         start=_start(status, created, conditions) if phase is Phase.READY else None,
@@ -97,10 +98,15 @@ def _phase(body: Body, created: float, conditions: dict[str, Body]) -> tuple[Pha
     return phase, created, trouble.message
 
 
+def _engine(status: Body) -> Body:
+    """The status of the engine's container; its `started` is False until the startup probe has succeeded."""
+    containers: list[Body] = status.get("containerStatuses") or []
+    return next((c for c in containers if c["name"] == ENGINE_CONTAINER), {})
+
+
 def _start(status: Body, created: float, conditions: dict[str, Body]) -> StartUp | None:
     """How long each phase of the start took; None after a restart, since Ready then tells of another start."""
-    containers: list[Body] = status.get("containerStatuses") or []
-    engine: Body = next((c for c in containers if c["name"] == ENGINE_CONTAINER), {})
+    engine = _engine(status)
     times = (
         seconds((conditions.get("PodScheduled") or {}).get("lastTransitionTime")),
         seconds(((engine.get("state") or {}).get("running") or {}).get("startedAt")),

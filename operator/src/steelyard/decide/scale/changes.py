@@ -56,12 +56,12 @@ def interchangeable(census: Census) -> bool:
 
 def blocked(pool: str, census: Census, signals: Signals, scarce_until: Mapping[str, float]) -> LimitedBy | None:
     """Say why a pool may not grow now: the cluster had no node for its last replica, or its newest do not come up while
-    nothing that started since then has."""
+    nothing that started since then has. Replicas that were up and are lost with their node are replaced."""
     mine = [r for r in signals.replicas if r.pool == pool and r.phase is not Phase.DRAINING]
     if signals.time < scarce_until.get(pool, 0.0) or any(r.phase is Phase.UNSCHEDULABLE for r in mine):
         return LimitedBy.UNSCHEDULABLE
     lost = {r.name for r in census.lost}
-    bad = [r.since for r in mine if r.phase is Phase.FAILING or r.name in lost]
+    bad = [r.since for r in mine if r.phase is Phase.FAILING or (r.name in lost and not r.started)]
     up = [r.since for r in mine if r.phase is Phase.READY]
     if (bad and max(bad) > max(up, default=float("-inf"))) or census.missing.get(pool, 0) > 0:
         return LimitedBy.START_FAILING

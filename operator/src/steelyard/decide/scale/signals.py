@@ -59,6 +59,7 @@ class Replica:
     since: float
     """When the phase began. Of UNSCHEDULABLE and FAILING: when the pod was created; of STARTING too, or when it stopped
     being ready."""
+    started: bool = False  # its engine has been up since it was started: if it is not ready, that is no failed start
     revision: str = ""
     words: str = ""  # the scheduler's or the container's own, for UNSCHEDULABLE and FAILING
     running: float | None = None  # sequences being served
