@@ -13,6 +13,7 @@ class ConditionType(StrEnum):
     MODEL_READY = "ModelReady"  # the weights are where the engines read them
     PROGRESSING = "Progressing"  # the cluster is moving towards the spec
     AVAILABLE = "Available"  # requests are answered now
+    OBJECTIVES_FEASIBLE = "ObjectivesFeasible"  # no bound of the hardware is above an objective
     OBJECTIVES_MET = "ObjectivesMet"  # attainment over the window is at or above the objective
     METRICS_FRESH = "MetricsFresh"  # what decisions need is measured, and new enough
     SCALING_ACTIVE = "ScalingActive"  # the operator writes the numbers of replicas
@@ -29,7 +30,12 @@ class Reason(StrEnum):
     UNKNOWN_ACCELERATOR = "UnknownAccelerator"
     ACCELERATOR_NOT_AVAILABLE = "AcceleratorNotAvailable"  # announced hardware: plans may use it, pods may not
     MODEL_SOURCE_NOT_SUPPORTED = "ModelSourceNotSupported"
+    DOES_NOT_FIT = "DoesNotFit"  # weights and one sequence are more than the accelerator's memory
+    FORMAT_NOT_SUPPORTED = "FormatNotSupported"  # a number format has no kernel there, or is not the checkpoint's
+    PARALLELISM_INVALID = "ParallelismInvalid"
+    ROLES_INCOMPATIBLE = "RolesIncompatible"  # KV cannot pass from prefill to decode
     ENGINE_SETTING_CONFLICT = "EngineSettingConflict"  # args, env or template set what a typed field owns
+    SETTING_NOT_SUPPORTED = "SettingNotSupported"  # the engine, or this operator, lacks what a typed field asks for
     NAME_TAKEN = "NameTaken"  # a child's name belongs to an object of somebody else
     # ModelReady
     WEIGHTS_LOADED = "WeightsLoaded"
@@ -71,6 +77,10 @@ class Reason(StrEnum):
     COST_UNKNOWN = "CostUnknown"
     START_FAILING = "StartFailing"
     METRICS_NOT_FRESH = "MetricsNotFresh"
+    # ObjectivesFeasible
+    FEASIBLE = "Feasible"
+    UNREACHABLE = "Unreachable"
+    NOT_ENOUGH_FACTS = "NotEnoughFacts"  # of the model or the hardware
     # ObjectivesMet, ScalingActive
     ATTAINED = "Attained"
     MISSED = "Missed"

@@ -23,7 +23,7 @@ class Format:
     scale: float = 0.0
     zero: float = 0.0
     recent: int = 0  # newest tokens of a sequence that stay in 16 bits
-    experts_only: bool = False  # other matrices stay in 16 bits
+    experts_only: bool = False  # of a mixture of experts, other matrices stay in 16 bits
 
     def width(self, shared: int) -> float:
         """Bits of one value; `shared` is the size of a row or of a head, whichever the format speaks of."""

@@ -85,7 +85,7 @@ def work(shape: Shape, weights: str = "none", kv: str = "none") -> Work:
     head = max((group.key for group in shape.attention), default=1)
     return Work(
         shape=shape,
-        dense_bytes=2.0 if stored.experts_only else packed,
+        dense_bytes=2.0 if stored.experts_only and shape.experts else packed,
         expert_bytes=packed,
         kv_bytes=cached.width(head) / 8,
     )
