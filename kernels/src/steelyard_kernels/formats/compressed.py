@@ -9,16 +9,18 @@ SmolLM2's 576 takes 64 or 32, never 128.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from steelyard_kernels.model.gguf import Checkpoint
 from steelyard_kernels.quant import fp4
 from steelyard_kernels.quant.fp4 import Fp4
 from steelyard_kernels.quant.fp8 import Fp8, quantize_fp8
 from steelyard_kernels.quant.groups import Groups, pack, quantize_groups
+
+if TYPE_CHECKING:  # vLLM's environment, which reads these formats too, has no GGUF reader
+    from steelyard_kernels.model.gguf import Checkpoint
 
 Codes = Callable[[str, Tensor], Groups]
 FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))

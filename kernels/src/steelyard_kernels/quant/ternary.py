@@ -91,8 +91,11 @@ class BitLinear(torch.nn.Module):
 
 
 def ternary_matmul_ref(codes: Tensor, packed: Tensor) -> Tensor:
-    """int8 codes [rows, inputs] and `pack_quarters` bytes [outputs/4, inputs] → exact int32 [rows, outputs]."""
-    return (codes.long() @ unpack_quarters(packed).long().T).to(torch.int32)
+    """int8 codes [rows, inputs] and `pack_quarters` bytes [outputs/4, inputs] → exact int32 [rows, outputs].
+
+    fp64 holds such sums exactly, and has a fast product where integers have none.
+    """
+    return (codes.double() @ unpack_quarters(packed).double().T).to(torch.int32)
 
 
 @triton.jit

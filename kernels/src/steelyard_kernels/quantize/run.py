@@ -80,7 +80,8 @@ def _windows(job: Job) -> text.Windows | None:
     samples = job.recipe.samples if job.recipe.calibrates else 0
     if not samples and not job.judged:
         return None
-    return text.windows(job.source, job.text, job.evaluation, samples, job.recipe.tokens, job.judged)
+    tokenizer = text.tokenizer_of(job.source)
+    return text.windows(tokenizer, job.text, job.evaluation, samples, job.recipe.tokens, job.judged)
 
 
 def _judged(windows: text.Windows | None) -> bool:

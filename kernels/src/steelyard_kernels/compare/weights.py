@@ -1,0 +1,131 @@
+"""Formats of weights, and of weights with activations: what each costs in perplexity and in every layer's output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from steelyard_kernels.compare.subject import Activations, Subject
+from steelyard_kernels.quant import fp4, nf4
+from steelyard_kernels.quant.awq import quantize_clipped, search_scale
+from steelyard_kernels.quant.fp8 import quantize_fp8
+from steelyard_kernels.quant.gptq import output_error, quantize_gptq
+from steelyard_kernels.quant.groups import quantize_groups
+from steelyard_kernels.quant.smooth import smoothing_scale
+from steelyard_kernels.quant.statistics import Statistics
+from steelyard_kernels.quant.ternary import quantize_activations, ternarize
+
+GROUP = 64
+SMOOTH = 0.5
+Change = Callable[[str, Tensor, Statistics], Tensor]
+
+
+class Technique(NamedTuple):
+    """A name, bits a weight takes with its scales, what a weight becomes, and what inputs become."""
+
+    name: str
+    bits: float
+    change: Change
+    activations: Activations | None = None
+    quick: bool = True
+
+
+def rounded(bits: int) -> Change:
+    """Round to nearest, symmetric groups."""
+    return lambda name, weight, seen: quantize_groups(weight, bits, GROUP).dequantize()
+
+
+def gptq(bits: int) -> Change:
+    """GPTQ, most active columns first."""
+    return lambda name, weight, seen: quantize_gptq(weight, seen.hessian, bits, GROUP, by_activation=True).dequantize()
+
+
+def awq(bits: int) -> Change:
+    """AWQ, a scale for each linear; q and k are not clipped."""
+
+    def change(name: str, weight: Tensor, seen: Statistics) -> Tensor:
+        scale = search_scale([weight], seen.magnitude(), seen.hessian, bits, GROUP)
+        if name.endswith(("q_proj", "k_proj")):
+            return quantize_groups(weight * scale, bits, GROUP).dequantize() / scale
+        hessian = seen.hessian / scale[:, None] / scale
+        return quantize_clipped(weight * scale, hessian, bits, GROUP).dequantize() / scale
+
+    return change
+
+
+def double_nf4(name: str, weight: Tensor, seen: Statistics) -> Tensor:
+    """NF4 with its magnitudes in 8 bits."""
+    found = nf4.quantize_nf4(weight)
+    largest = nf4.quantize_scales(found.largest).dequantize().view(found.largest.shape)
+    return nf4.Nf4(found.packed, largest).dequantize()
+
+
+def smooth_rows(name: str, weight: Tensor, seen: Statistics) -> Tensor:
+    """int8 rows of a weight that took over part of its inputs' size."""
+    scale = smoothing_scale(seen.largest, [weight], SMOOTH)
+    return quantize_groups(weight * scale, 8, weight.shape[1]).dequantize() / scale
+
+
+def int8_inputs(name: str, x: Tensor) -> Tensor:
+    """A scale a token."""
+    codes, scale = quantize_activations(x)
+    return codes * scale
+
+
+def fp8_inputs(name: str, x: Tensor) -> Tensor:
+    """A scale a token."""
+    return quantize_fp8(x, "row").dequantize()
+
+
+TECHNIQUES = (
+    Technique("bf16", 16, lambda name, weight, seen: weight),
+    Technique("FP8 weights", 8, lambda name, weight, seen: quantize_fp8(weight, "row").dequantize()),
+    Technique(
+        "FP8 weights, FP8 inputs", 8,
+        lambda name, weight, seen: quantize_fp8(weight, "row").dequantize(), fp8_inputs, quick=False,
+    ),
+    Technique(
+        "INT8 weights, INT8 inputs", 8,
+        lambda name, weight, seen: quantize_groups(weight, 8, weight.shape[1]).dequantize(), int8_inputs, quick=False,
+    ),
+    Technique("INT4 RTN g64", 4.25, rounded(4)),
+    Technique("NF4, double quantization", 4.127, double_nf4),
+    Technique("NVFP4 weights", 4.5, lambda name, weight, seen: fp4.quantize_nvfp4(weight).dequantize(), quick=False),
+    Technique("MXFP4 weights", 4.25, lambda name, weight, seen: fp4.quantize_mxfp4(weight).dequantize(), quick=False),
+    Technique("INT3 RTN g64", 3.25, rounded(3)),
+    Technique("INT3 GPTQ g64", 3.25, gptq(3)),
+    Technique("INT3 AWQ g64", 3.25, awq(3)),
+    Technique("ternary, after training", 2, lambda name, weight, seen: ternarize(weight).dequantize(), quick=False),
+)  # fmt: skip
+
+
+@torch.no_grad()
+def measure(subject: Subject, quick: bool) -> Iterator[dict[str, Any]]:
+    """One technique after another: perplexity, and the relative error of each layer's outputs over the calibration."""
+    statistics = subject.statistics()
+    for technique in TECHNIQUES:
+        if quick and not technique.quick:
+            continue
+        changed, errors = {}, {}
+        for linear in subject.linears():
+            weight, seen = subject.model.weights[f"{linear}.weight"], statistics[linear]
+            new = changed[f"{linear}.weight"] = technique.change(linear, weight, seen)
+            whole = output_error(weight, torch.zeros_like(weight), seen.hessian)
+            errors[linear] = (output_error(weight, new, seen.hessian) / whole) ** 0.5
+        yield {
+            "name": technique.name,
+            "bits": technique.bits,
+            "perplexity": subject.perplexity(changed, technique.activations),
+            "error_by_layer": by_layer(errors),
+        }
+
+
+def by_layer(errors: dict[str, float]) -> list[float]:
+    """The mean error of each layer's linears, in order."""
+    layers: dict[int, list[float]] = {}
+    for name, error in errors.items():
+        layers.setdefault(int(name.split(".")[2]), []).append(error)
+    return [sum(found) / len(found) for _, found in sorted(layers.items())]

@@ -1,0 +1,196 @@
+"""The comparison: what its orderings say, what goes on after a stop, what is drawn, and the quick run itself on SmolLM2."""
+
+import json
+import os
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import tiny_model
+from steelyard_kernels import cli
+from steelyard_kernels.compare import page, plots, results, turned
+from steelyard_kernels.compare.subject import FULL, QUICK, Effort, Subject
+from steelyard_kernels.model.llama import Llama
+
+
+def found(effort: Effort = FULL, **perplexities: float) -> dict:
+    """Results with every part, in which all orderings hold but for what is given."""
+    of = {
+        "bf16": 10.0,
+        "FP8 weights": 10.1,
+        "INT3 RTN g64": 14.0,
+        "INT3 GPTQ g64": 12.0,
+        "INT3 AWQ g64": 12.5,
+        "all, 16 bits": 9.0,
+        "KIVI-4": 9.05,
+        "KIVI-2": 9.4,
+        "W4A4 RTN": 4000.0,
+        "W4A4 QuaRot": 50.0,
+        "W4A4 SpinQuant": 40.0,
+    } | {name.replace("_", " ").replace("KIVI ", "KIVI-"): value for name, value in perplexities.items()}
+
+    def rows(*names: str, **more: object) -> list[dict]:
+        return [{"name": name, "perplexity": of[name], **more} for name in names]
+
+    return {
+        "effort": effort._asdict(),
+        "weights": rows(
+            "bf16", "FP8 weights", "INT3 RTN g64", "INT3 GPTQ g64", "INT3 AWQ g64", bits=3.25, error_by_layer=[0.1, 0.2]
+        ),
+        "caches": rows("all, 16 bits", "KIVI-4", "KIVI-2", bytes_per_token=23040.0, budget=None),
+        "rotations": [*rows("W4A4 RTN", "W4A4 QuaRot"), *rows("W4A4 SpinQuant", losses=[4.0, 3.5], steps=2)],
+        "outliers": [{"name": "1.mlp.down_proj", "before": 20.0, "after": 4.0}],
+        "attention": [{"name": "MHA", "bytes_per_token": 4096, "cpu_reference_us": 100.0, "gpu_us": None}],
+        "one_layer": [{"name": "FP8", "error": 0.02}],
+        "lossless": [{"name": "weights", "share": 0.68, "bound": 0.67, "exact": True}],
+    }
+
+
+def judged() -> dict:
+    """The same with its orderings, as a finished measurement has them."""
+    return {**found(), "orderings": [one._asdict() for one in results.orderings(found())]}
+
+
+@pytest.mark.parametrize(
+    ("given", "fails", "because"),
+    [
+        ({}, "", "all hold"),
+        ({"INT3_GPTQ_g64": 14.1}, "INT3 GPTQ", "GPTQ must not lose to rounding"),
+        ({"INT3_AWQ_g64": 14.1}, "INT3 AWQ", "nor AWQ"),
+        ({"FP8_weights": 10.3}, "FP8 weights", "3 % is more than 2 %"),
+        ({"KIVI_4": 9.2}, "KIVI-4", "2 % is more than 1 %"),
+        ({"W4A4_QuaRot": 5000.0}, "W4A4 QuaRot", "a rotation must help"),
+        ({"W4A4_SpinQuant": 51.0}, "W4A4 SpinQuant", "learning must not hurt"),
+    ],
+)
+def test_an_ordering_fails_when_its_figures_do(given: dict[str, float], fails: str, because: str) -> None:
+    broken = [one.says for one in results.orderings(found(**given)) if not one.holds]
+    assert len(broken) == bool(fails), because
+    assert all(one.startswith(fails) for one in broken)
+
+
+def test_a_quick_run_claims_no_per_cent_of_caches() -> None:
+    assert all(one.holds for one in results.orderings(found(QUICK, KIVI_4=9.2)))
+    assert not all(one.holds for one in results.orderings(found(QUICK, KIVI_4=9.5)))
+
+
+def test_lossless_must_save_and_must_be_exact() -> None:
+    for change in ({"share": 0.86}, {"exact": False}):
+        one = found()
+        one["lossless"] = [{**one["lossless"][0], **change}]
+        assert [ordering.holds for ordering in results.orderings(one)].count(False) == 1
+
+
+def test_a_measurement_goes_on_with_the_parts_it_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    keep, whole = tmp_path / "kernels.json", found()
+    earlier = {name: part for name, part in whole.items() if name not in ("caches", "attention")}
+    keep.write_text(json.dumps(earlier))
+    measured = []
+    monkeypatch.setattr(results.caches, "measure", lambda *_: measured.append("caches") or whole["caches"])
+    monkeypatch.setattr(results.single, "attention", lambda *_: measured.append("attention") or whole["attention"])
+    subject = Subject(None, {}, None, None, None, FULL)  # nothing else may be measured
+    again = results.gather(subject, quick=False, keep=keep, say=lambda text: None)
+    assert sorted(measured) == ["attention", "caches"]
+    assert json.loads(keep.read_text()) == json.loads(json.dumps(again))
+
+
+class Balanced(HTMLParser):
+    """Counts what is open."""
+
+    VOID = ("meta", "rect", "line", "polyline")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def test_the_page_closes_what_it_opens_and_needs_nothing_from_elsewhere() -> None:
+    text, parser = page.html(judged()), Balanced()
+    parser.feed(text)
+    assert parser.open == ["html"]  # HTML lets the document end without a closing tag
+    assert "src=" not in text
+    assert "href=" not in text
+    assert "W4A4 SpinQuant" in text
+    assert "unmeasured" in text
+
+
+def test_tables_have_as_many_cells_as_columns() -> None:
+    for _, columns, rows in page.sections(judged()):
+        assert rows
+        assert all(len(row) == len(columns) for row in rows)
+
+
+@pytest.mark.parametrize("logarithmic", [False, True])
+def test_bars_grow_with_their_values(logarithmic: bool) -> None:
+    tree = ElementTree.fromstring(plots.bars([("a < b", 20.0), ("c", 400.0), ("d", 21.0)], "x", logarithmic))
+    widths = [float(rect.attrib["width"]) for rect in tree.iter("rect")]
+    assert widths[0] < widths[2] < widths[1]
+    assert "a < b" in [text.text for text in tree.iter("text")]
+
+
+def test_a_line_goes_up_where_its_values_do() -> None:
+    tree = ElementTree.fromstring(plots.lines([("a", [1.0, 3.0, 2.0])], "x", "y"))
+    heights = [float(pair.split(",")[1]) for pair in next(tree.iter("polyline")).attrib["points"].split()]
+    assert heights[1] < heights[2] < heights[0]  # a picture's y points down
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Subject:
+    """The tiny model with one calibration window."""
+    folder = tiny_model.write(tmp_path / "tiny")
+    tensors = {name: one for file in folder.glob("*.safetensors") for name, one in load_file(file).items()}
+    window = torch.randint(0, 256, (1, 48))
+    model = Llama(tiny_model.CONFIG, tensors)
+    return Subject(model, tiny_model.CONFIG, window, window, window[0], QUICK)
+
+
+def test_learning_computes_what_the_rotated_model_computes(tiny: Subject) -> None:
+    rotations = [
+        torch.linalg.qr(torch.randn(size, size))[0] for size in (tiny_model.WIDTH, tiny_model.WIDTH // tiny_model.HEADS)
+    ]
+    fixed = turned.with_rotations(tiny, *rotations)
+    fixed.on_input = lambda name, x: turned.four_bits(turned.turn_down(name, x))
+    ours, theirs = (
+        turned.learning_model(tiny, *rotations).forward(tiny.calibration[0]),
+        fixed.forward(tiny.calibration[0]),
+    )
+    # Both round the same numbers but for fp32's last bits, which now and then decide between two of sixteen levels.
+    assert ((ours - theirs).norm() / theirs.norm()).item() < 0.05
+
+
+def test_a_few_steps_lower_the_loss_and_leave_rotations(tiny: Subject) -> None:
+    rotations, losses = turned.learn(tiny, 12)
+    assert min(losses[6:]) < losses[0]
+    for rotation in rotations:
+        torch.testing.assert_close(rotation.T @ rotation, torch.eye(len(rotation)), atol=1e-4, rtol=0)
+
+
+def test_the_command_explains_what_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("STEELYARD_GGUF", raising=False)
+    assert cli.main(["compare", "--quick"]) == 1
+    assert "--model or STEELYARD_GGUF" in capsys.readouterr().err
+
+
+def test_quick_orderings_hold_on_a_real_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if "STEELYARD_GGUF" not in os.environ:
+        pytest.skip("set STEELYARD_GGUF to SmolLM2's GGUF file, or run the tests with `python -m e2e.kernels test`")
+    assert cli.main(["compare", "--quick", "--json", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out.strip()
+    assert "\n" not in printed
+    assert json.loads(printed)["ok"] is True
+    assert len(json.loads(printed)["orderings"]) >= 6
+    assert (tmp_path / "kernels.html").is_file()
