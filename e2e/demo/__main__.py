@@ -13,6 +13,8 @@ from rich.table import Table
 from e2e.cache import REPOSITORY
 from e2e.cluster import remove
 from e2e.demo import run as steps
+from e2e.demo.burst.play import HINDSIGHT, PAGE, TRACE, Played, play
+from e2e.demo.burst.play import RESULT as BURST
 from e2e.platform import bring_up
 
 NAME = "steelyard"
@@ -21,8 +23,11 @@ console = Console(highlight=False)
 
 
 @app.command()
-def run(backend: Annotated[str, typer.Option(help="auto | context | kind | local")] = "auto") -> None:
-    """Bring everything up, serve one completion, show the proof; leaves the service running."""
+def run(
+    backend: Annotated[str, typer.Option(help="auto | context | kind | local")] = "auto",
+    burst: Annotated[bool, typer.Option(help="Play the burst afterwards: some eight minutes.")] = True,
+) -> None:
+    """Bring everything up, serve one completion, show the proof, play a burst; leaves the service of the completion running."""
     started = time.monotonic()
 
     def say(text: str) -> None:
@@ -43,6 +48,9 @@ def run(backend: Annotated[str, typer.Option(help="auto | context | kind | local
     )
     console.print()
     console.print(table)
+    if burst:
+        console.print()
+        tell(play(platform, console, say))
     console.print(
         f"\nWritten to {steps.RESULT.relative_to(REPOSITORY)}. Talk to it (`make clean-demo` takes it down):\n"
     )
@@ -51,6 +59,25 @@ def run(backend: Annotated[str, typer.Option(help="auto | context | kind | local
     if missing:
         console.print("\nNot shown: " + "; ".join(missing))
         sys.exit(1)
+
+
+def tell(played: Played) -> None:
+    """The burst's figures, side by side."""
+    table = Table(box=None, padding=(0, 2), title="the burst, three times at once", title_justify="left")
+    table.add_column("")
+    for name in ("start", "requests", "failed", "attained", "acc.-hours", "ratio moves", "size moves"):
+        table.add_column(name, justify="right")
+    for name, one in played.figures.items():
+        table.add_row(
+            name, str(played.sizes[name]), str(one.requests), str(one.failed), f"{one.attainment:.1%}",
+            f"{one.accelerator_hours:.3f}", str(one.ratio_changes), str(one.replica_changes),
+        )  # fmt: skip
+    console.print(table)
+    console.print(
+        f"attained: met both objectives; the simulator foretold {played.foretold:.1%} of {HINDSIGHT}.\n"
+        f"Plots, figures and the load: {', '.join(str(one.relative_to(REPOSITORY)) for one in (PAGE, BURST, TRACE))}",
+        soft_wrap=True,
+    )
 
 
 @app.command()
