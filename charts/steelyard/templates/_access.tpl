@@ -61,7 +61,7 @@
 # children of the current spec
 - apiGroups: ["apps"]
   resources: ["controllerrevisions"]
-  verbs: [get, list, create, patch, delete]
+  verbs: [get, list, watch, create, patch, delete]
 # tell transitions to users
 - apiGroups: ["events.k8s.io"]
   resources: ["events"]

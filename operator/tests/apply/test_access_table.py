@@ -13,7 +13,7 @@ from steelyard.apply.lease import Elector
 from steelyard.apply.roles import relabel
 from steelyard.catalog.accelerators import ACCELERATORS
 from steelyard.observe.client import Body
-from steelyard.observe.resources import ACCELERATOR, CHILD_KINDS, INFERENCE_SERVICE, POD, Resource
+from steelyard.observe.resources import ACCELERATOR, CHILD_KINDS, CONTROLLER_REVISION, INFERENCE_SERVICE, POD, Resource
 from steelyard.run.reconcile import Reconciler
 
 Right = tuple[str, str, str]
@@ -87,7 +87,7 @@ def used() -> set[Right]:
     elector.step(1)
     watched = {
         (r.group, r.plural, verb)
-        for r in (*CHILD_KINDS, POD, INFERENCE_SERVICE, ACCELERATOR)
+        for r in (*CHILD_KINDS, CONTROLLER_REVISION, POD, INFERENCE_SERVICE, ACCELERATOR)
         for verb in ("list", "watch")
     }
     by_owner_references = {(GROUP, "inferenceservices/finalizers", "update")}

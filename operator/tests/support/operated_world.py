@@ -30,7 +30,8 @@ NAMESPACE, NAME = "team-a", "chat"
 KEY = (NAMESPACE, NAME)
 RESYNC_SECONDS = 300.0
 START = datetime(2026, 1, 1, tzinfo=UTC)
-WATCHED = {*(resource.kind for resource in CHILD_KINDS), "Pod"}
+CHILDREN = {resource.kind for resource in CHILD_KINDS}
+WATCHED = CHILDREN | {"ControllerRevision", "Pod"}
 
 
 class Killed(BaseException):
@@ -118,7 +119,7 @@ class World:
         if body["kind"] == "InferenceService":
             self.services.service(kind, body)
         elif body["kind"] == "Accelerator":
-            self.services.all()
+            self.services.missed("Accelerator")
         elif body["kind"] in WATCHED:
             key = (body["kind"], meta.get("namespace", ""), meta["name"])
             before = self._labelled.pop(key, None)
@@ -209,7 +210,7 @@ class World:
         return [
             body
             for (what, _, _), body in self.api.objects.items()
-            if what in WATCHED - {"Pod"} and kind in (None, what) and body["metadata"].get("namespace") == NAMESPACE
+            if what in CHILDREN and kind in (None, what) and body["metadata"].get("namespace") == NAMESPACE
         ]
 
     def control(self) -> None:

@@ -49,7 +49,7 @@ ACCESS: tuple[Access, ...] = (
     Access("policy", "poddisruptionbudgets", CHILD, "node drains take one pod of a pool at a time"),
     Access("apps", "deployments", CHILD, "the pools of engines and the gateway"),
     Access("apps", "deployments/scale", ("patch",), "replicas, the only place where the operator writes them"),
-    Access("apps", "controllerrevisions", ("get", "list", "create", "patch", "delete"), "children of the current spec"),
+    Access("apps", "controllerrevisions", CHILD, "children of the current spec"),
     Access("events.k8s.io", "events", ("create",), "tell transitions to users"),
     Access("coordination.k8s.io", "leases", ("get", "create", "update"), "one leader of two replicas", scope="own"),
 )

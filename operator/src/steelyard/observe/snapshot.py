@@ -1,10 +1,14 @@
 """One look at everything that belongs to a service, straight from the API server, into a frozen `Snapshot`.
 
-Nothing is kept between two looks: a reconcile that starts later sees what is then there, so a missed or repeated watch
-event changes nothing (B11, B13, B14).
+Nothing is kept here between two looks: a reconcile that starts later sees what is then there, so a missed or repeated watch
+event changes nothing (B11, B13, B14). What need not be read again, and why, is `run/rest.py`'s business.
 """
 
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,9 +18,17 @@ from steelyard.api.accelerator import Accelerator
 from steelyard.decide.snapshot import Deployment, Revision, Snapshot
 from steelyard.observe.client import Api, Body
 from steelyard.observe.pods import deployment_trouble, pod_of
-from steelyard.observe.resources import ACCELERATOR, CHILD_KINDS, CONTROLLER_REVISION, INFERENCE_SERVICE, POD
+from steelyard.observe.resources import (
+    ACCELERATOR,
+    CHILD_KINDS,
+    CONTROLLER_REVISION,
+    DEPLOYMENT,
+    INFERENCE_SERVICE,
+    POD,
+)
 
 DEFAULT_ACCELERATOR = "cpu"
+HELD = frozenset(resource.kind for resource in CHILD_KINDS) - {DEPLOYMENT.kind}
 
 
 @dataclass(frozen=True)
@@ -27,38 +39,79 @@ class Observation:
     children: dict[tuple[str, str], Body]  # by kind and name
     revisions: tuple[Body, ...]  # ControllerRevisions, oldest first
     pods: tuple[Body, ...] = ()  # of engines and gateways
-    left_out: frozenset[str] = frozenset()  # kinds of children that were not read
+    left_out: frozenset[str] = frozenset()  # kinds that were not read
+
+    @cached_property
+    def deployments_hash(self) -> str:
+        """A hash of all of the Deployments that may drift: neither status nor replicas, nor who wrote which field."""
+        held = []
+        for (kind, name), body in sorted(self.children.items(), key=lambda child: child[0]):
+            if kind == DEPLOYMENT.kind:
+                meta, spec = body["metadata"], body["spec"]
+                facts = [
+                    meta.get(fact) for fact in ("uid", "labels", "annotations", "ownerReferences", "deletionTimestamp")
+                ]
+                held.append([name, facts, {field: value for field, value in spec.items() if field != "replicas"}])
+        return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()
 
 
-def observe(api: Api, namespace: str, name: str, leave_out: frozenset[str] = frozenset()) -> Observation | None:
+@dataclass(frozen=True)
+class Settled:
+    """What a look that found everything in place saw, as far as the next one needs it; hashes, no objects of the service."""
+
+    uid: str  # of the service
+    revision: Revision  # the children in force, without their content
+    deployments: str  # a hash of what decides whether they have drifted
+    accelerators: Mapping[str, Accelerator | None]
+
+
+def observe(
+    api: Api, namespace: str, name: str, leave_out: frozenset[str] = frozenset(), settled: Settled | None = None
+) -> Observation | None:
     """Look at one service; None when it is gone or going (its children then follow by their owner reference).
 
-    Kinds of children to `leave_out` are not read; never Deployments, whose counts the snapshot holds.
+    Kinds to `leave_out` are not read; never Deployments, whose counts the snapshot holds. What the snapshot holds of the
+    others is taken from `settled`; the revision only where all kinds of children rest, since it is what they are held to.
     """
     service = api.find(INFERENCE_SERVICE, namespace, name)
     if service is None or "deletionTimestamp" in service["metadata"]:
         return None
     ours = f"{labels.MANAGED_BY}={labels.MANAGER},{labels.SERVICE}={name}"
     uid = service["metadata"]["uid"]
+    if settled is None or settled.uid != uid:
+        leave_out = frozenset()
+    elif not leave_out >= HELD:
+        leave_out -= {CONTROLLER_REVISION.kind}
     children = {
         (resource.kind, body["metadata"]["name"]): body
         for resource in CHILD_KINDS
         if resource.kind not in leave_out
         for body in api.list(resource, namespace, ours)
     }
+    known = settled if settled is not None and CONTROLLER_REVISION.kind in leave_out else None
+    stored = () if known is not None else api.list(CONTROLLER_REVISION, namespace, ours)
     revisions = sorted(
-        (body for body in api.list(CONTROLLER_REVISION, namespace, ours) if _owned_by(body, uid)),
-        key=lambda body: int(body.get("revision") or 0),
+        (body for body in stored if _owned_by(body, uid)), key=lambda body: int(body.get("revision") or 0)
     )
     pods = api.list(POD, namespace, ours)
     snapshot = Snapshot(
         service=service,
-        accelerators={key: _accelerator(api, key) for key in accelerator_names(service.get("spec") or {})},
+        accelerators=_accelerators(api, service, settled if ACCELERATOR.kind in leave_out else None),
         deployments=tuple(_deployment(body) for (kind, _), body in children.items() if kind == "Deployment"),
         pods=tuple(pod_of(body) for body in pods),
-        revisions=tuple(_revision(body) for body in revisions),
+        revisions=(known.revision,) if known is not None else tuple(_revision(body) for body in revisions),
     )
     return Observation(snapshot, children, tuple(revisions), tuple(pods), leave_out)
+
+
+def settled(seen: Observation, revision: Revision) -> Settled:
+    """Keep what the next look needs of one that found the children of `revision` in place."""
+    return Settled(
+        uid=seen.snapshot.service["metadata"]["uid"],
+        revision=replace(revision, children=()),
+        deployments=seen.deployments_hash,
+        accelerators=seen.snapshot.accelerators,
+    )
 
 
 def accelerator_names(spec: Body) -> list[str]:
@@ -70,13 +123,24 @@ def accelerator_names(spec: Body) -> list[str]:
     return sorted(names)
 
 
+def _accelerators(api: Api, service: Body, known: Settled | None) -> Mapping[str, Accelerator | None]:
+    names = accelerator_names(service.get("spec") or {})
+    if known is not None and known.accelerators.keys() == set(names):
+        return known.accelerators
+    return {name: _accelerator(api, name) for name in names}
+
+
 def _accelerator(api: Api, name: str) -> Accelerator | None:
     """Read one Accelerator; one that cannot be read as our type counts as absent."""
     body = api.find(ACCELERATOR, None, name)
-    if body is None:
-        return None
+    return None if body is None else _read(json.dumps({key: value for key, value in body.items() if key != "status"}))
+
+
+@lru_cache(maxsize=256)
+def _read(text: str) -> Accelerator | None:
+    """Read an Accelerator's text; services that name the same hardware share one copy of it."""
     try:
-        return Accelerator.read({key: value for key, value in body.items() if key != "status"})
+        return Accelerator.read(json.loads(text))
     except ValidationError:
         return None
 

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from steelyard.api import names
 from steelyard.api.reasons import EventReason, Reason
-from steelyard.apply.children import Changes, Owner, bring, claim, rehearse
+from steelyard.apply.children import Changes, Claim, Owner, bring, claim, rehearse
 from steelyard.apply.report import ALONE, RECONCILE, release, tell, write_status
 from steelyard.apply.revisions import keep_latest, store
 from steelyard.apply.scale import scale
@@ -22,10 +22,11 @@ from steelyard.decide.outcome import Rejected, Waiting
 from steelyard.decide.replicas import GATEWAY_POOL, Scale
 from steelyard.decide.site import Site
 from steelyard.observe.client import Api, Denied, Malformed, NotLeading, Unreachable
-from steelyard.observe.snapshot import Observation, observe
+from steelyard.observe.resources import CONTROLLER_REVISION
+from steelyard.observe.snapshot import Observation, Settled, observe, settled
 from steelyard.run import metrics
 from steelyard.run.fleet import Fleet, view
-from steelyard.run.rest import Rest
+from steelyard.run.rest import Left, Rest
 
 FAULTS_UNTIL_TOLD = 3  # an error of ours is shown in status once it happened this often in a row
 NAMESPACE_GOING_SECONDS = 10.0
@@ -104,42 +105,48 @@ class Reconciler:
         if fault is not None:
             raise fault
         if plan.keep is not None and not plan.paused and failure is None and not done.changes:
-            self.rest.settled((namespace, name), plan.keep.name)
+            self.rest.settled((namespace, name), settled(seen, plan.keep))
         return Result(again, int(seen.snapshot.service["metadata"].get("generation") or 0), outcome)
 
     def _look(self, namespace: str, name: str) -> tuple[Observation, planning.Plan] | None:
-        """See the service and plan. What is at rest is left out, unless it turns out that other children are wanted now."""
+        """See the service and plan. What is at rest is left out, unless it turns out that there is more to do."""
         left = self.rest.begin((namespace, name))
-        looked = self._see(namespace, name, left.kinds)
-        if looked is not None and left.kinds and not _keeps(looked[1], left.revision):
-            looked = self._see(namespace, name, frozenset())
+        looked = self._see(namespace, name, left)
+        if looked is not None and looked[0].left_out and not _as_settled(*looked, left.settled):
+            looked = self._see(namespace, name, Left())
         return looked
 
-    def _see(self, namespace: str, name: str, leave_out: frozenset[str]) -> tuple[Observation, planning.Plan] | None:
-        seen = observe(self.api, namespace, name, leave_out)
+    def _see(self, namespace: str, name: str, left: Left) -> tuple[Observation, planning.Plan] | None:
+        seen = observe(self.api, namespace, name, left.kinds, left.settled)
         return (seen, planning.plan(seen.snapshot, autoscaled=self.fleet is not None)) if seen is not None else None
 
     def _carry_out(self, seen: Observation, plan: planning.Plan, done: Done) -> None:
         snapshot = seen.snapshot
         meta = snapshot.service["metadata"]
         owner = Owner(meta["name"], meta["namespace"], meta["uid"])
+        if not plan.render and plan.keep is None:
+            return
+        if plan.render or CONTROLLER_REVISION.kind not in seen.left_out:  # else all is as it was when it was in place
+            bring(self.api, owner, self._claims(seen, plan, owner), seen.children, done.changes)
+            keep_latest(self.api, meta["namespace"], seen.revisions)
+        for step in plan.scales:
+            target = names.engines(owner.name, step.pool) if step.pool != GATEWAY_POOL else names.gateway(owner.name)
+            scale(self.api, owner.namespace, target, step.replicas)
+            done.scaled.append(step)
+
+    def _claims(self, seen: Observation, plan: planning.Plan, owner: Owner) -> list[Claim]:
+        """Find the children that are wanted: rendered and stored now, or those in force."""
+        snapshot = seen.snapshot
         if plan.render and plan.service is not None:
             rendered = render.children(plan.service, snapshot.accelerators, self.site)
             number = (snapshot.current.number if snapshot.current else 0) + 1
             claims = claim(self.api, owner, rendered, seen.children)
             rehearse(self.api, claims)
             store(self.api, render.revision(plan.service, rendered, plan.spec_hash, number))
-        elif plan.keep is not None:
-            wanted = (dict(child) for child in plan.keep.children if child["kind"] not in seen.left_out)
-            claims = claim(self.api, owner, wanted, seen.children)
-        else:
-            return
-        bring(self.api, owner, claims, seen.children, done.changes)
-        keep_latest(self.api, meta["namespace"], seen.revisions)
-        for step in plan.scales:
-            target = names.engines(owner.name, step.pool) if step.pool != GATEWAY_POOL else names.gateway(owner.name)
-            scale(self.api, owner.namespace, target, step.replicas)
-            done.scaled.append(step)
+            return claims
+        stored = plan.keep.children if plan.keep is not None else ()
+        wanted = (dict(child) for child in stored if child["kind"] not in seen.left_out)
+        return claim(self.api, owner, wanted, seen.children)
 
     def _report(
         self,
@@ -165,8 +172,11 @@ class Reconciler:
             tell(self.api, service, note.reason, note.message, self.reporter, note.warning, now)
 
 
-def _keeps(plan: planning.Plan, revision: str) -> bool:
-    return plan.keep is not None and plan.keep.name == revision
+def _as_settled(seen: Observation, plan: planning.Plan, before: Settled | None) -> bool:
+    """Whether a look that left something out found the children in force and the Deployments as they were in place."""
+    if before is None or plan.keep is None or plan.keep.name != before.revision.name:
+        return False
+    return CONTROLLER_REVISION.kind not in seen.left_out or seen.deployments_hash == before.deployments
 
 
 def _notes(done: Done) -> list[reporting.Note]:

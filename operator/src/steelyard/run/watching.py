@@ -15,7 +15,7 @@ from typing import Any
 import kopf
 
 from steelyard.api import labels
-from steelyard.observe.resources import ACCELERATOR, CHILD_KINDS, INFERENCE_SERVICE, POD
+from steelyard.observe.resources import ACCELERATOR, CHILD_KINDS, CONTROLLER_REVISION, INFERENCE_SERVICE, POD
 from steelyard.observe.watch import Watch
 from steelyard.observe.wire import Wire
 from steelyard.run.health import Health
@@ -53,7 +53,7 @@ def register(registry: kopf.OperatorRegistry, services: "Services") -> None:
 
     @kopf.on.event(*_selector(ACCELERATOR), registry=registry, id="accelerator")
     async def accelerator(**_: Any) -> None:
-        services.all()
+        services.missed(ACCELERATOR.kind)
 
 
 def watch_children(wire: Wire, namespaces: Sequence[str], services: "Services") -> None:
@@ -67,7 +67,7 @@ def watch_children(wire: Wire, namespaces: Sequence[str], services: "Services") 
 
         return told
 
-    for resource in (*CHILD_KINDS, POD):
+    for resource in (*CHILD_KINDS, CONTROLLER_REVISION, POD):
         for namespace in namespaces or (None,):
             Watch(wire, resource, namespace, OURS, on_loop(services.child), on_loop(services.missed)).start()
 
@@ -113,13 +113,9 @@ class Services:
             self._ask(key, after=FOLD_SECONDS)
 
     def missed(self, kind: str) -> None:
-        """Changes of this kind may have gone by unseen."""
+        """Something of this kind changed, or may have, that any service may be concerned with."""
         for key in self._seen:
             self._told(key, kind)
-        self.all()
-
-    def all(self) -> None:
-        for key in self._seen:
             self._ask(key, after=FOLD_SECONDS)
 
 
