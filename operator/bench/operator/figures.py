@@ -31,6 +31,12 @@ def _per_change(kind: str, of: Callable[[Work], float], scale: float = 1.0) -> C
     return lambda at: scale * net(at.changes[kind], at.idle, of) / CHANGES
 
 
+def _pieces(kind: str) -> Callable[[AtSize], float]:
+    """CPU per change in pieces of the yardstick's work, which was done meanwhile."""
+    cpu_ms = _per_change(kind, lambda w: w.cpu_seconds, 1e3)
+    return lambda at: cpu_ms(at) / at.changes[kind].yardstick_ms
+
+
 def _per_new(of: Callable[[Work], float], scale: float = 1.0) -> Callable[[AtSize], float]:
     return lambda at: scale * net(at.created, at.idle, of) / at.added
 
@@ -54,9 +60,8 @@ def _changes(kind: str, words: str) -> tuple[Figure, ...]:
     return (
         Figure(f"{kind}_calls", f"{words}: API calls", _per_change(kind, lambda w: w.calls), 1, constant=True),
         Figure(f"{kind}_kib", f"{words}: KiB both ways", _per_change(kind, lambda w: w.bytes, 1 / 1024), constant=True),
-        Figure(
-            f"{kind}_cpu_ms", f"{words}: CPU (ms)", _per_change(kind, lambda w: w.cpu_seconds, 1e3), 1, constant=True
-        ),
+        Figure(f"{kind}_cpu_ms", f"{words}: CPU (ms)", _per_change(kind, lambda w: w.cpu_seconds, 1e3), 1),
+        Figure(f"{kind}_pieces", f"{words}: CPU (yardsticks)", _pieces(kind), 1, constant=True),
         Figure(
             f"{kind}_server_cpu_ms",
             f"{words}: CPU of the API server (ms)",
@@ -95,6 +100,7 @@ FIGURES = (
     Figure("idle_cpu_percent", "at rest: CPU (% of a core)", _idle_cpu, 2),
     Figure("rss_started_mib", "resident memory after the start (MiB)", lambda at: at.rss_started_mib),
     Figure("rss_after_mib", "resident memory in the end (MiB)", lambda at: at.rss_after_mib, most=200),
+    Figure("rss_peak_mib", "resident memory at its peak (MiB)", lambda at: at.rss_peak_mib),
 )
 
 

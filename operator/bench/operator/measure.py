@@ -11,6 +11,7 @@ from bench.operator import fleet
 from bench.operator.control_plane import ControlPlane
 from bench.operator.fleet import Key
 from bench.operator.process import Operator, one_reconcile, operator
+from bench.operator.yardstick import beside
 from e2e.errors import ToolError
 
 RESYNC_SECONDS = 300  # the default; longer than all that is measured of one process but the start
@@ -34,6 +35,7 @@ class Work:
     bytes: float
     reconciles: float
     writes: float
+    yardstick_ms: float  # CPU of a fixed piece of work meanwhile, see `yardstick.py`
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class AtSize:
     start: Work
     rss_started_mib: float
     rss_after_mib: float
+    rss_peak_mib: float
     idle: Work
     changes: dict[str, Work]
     unchanged: dict[str, dict[str, float]]  # of the look after an event, and the periodic one
@@ -70,11 +73,12 @@ def at_size(
     say(f"{count} services: starting the operator")
     calls, server, began = plane.calls(), plane.server_cpu_seconds(), time.monotonic()
     with operator(plane.operator, folder, RESYNC_SECONDS) as running:
-        quiet_since = rest(running, count)
+        with beside() as yardstick:
+            quiet_since = rest(running, count)
         spent = running.cpu_seconds(), plane.server_cpu_seconds() - server
         rss, seen = running.resident_mib(), running.counted()
         calls = plane.calls() - calls
-        start = Work(quiet_since - began, *spent, calls, seen.bytes, seen.reconciles, seen.writes)
+        start = Work(quiet_since - began, *spent, calls, seen.bytes, seen.reconciles, seen.writes, yardstick.ms)
         say(f"{count} services: at rest")
         idle = window(plane, running, lambda: time.sleep(IDLE_SECONDS), settle=False)
         changes = {}
@@ -82,10 +86,10 @@ def at_size(
             say(f"{count} services: {name}")
             rest(running)
             changes[name] = window(plane, running, paced(change, plane, wanted))
-        after = running.resident_mib()
+        after, peak = running.resident_mib(), running.peak_mib()
     say(f"{count} services: one that does not change")
     unchanged = one_reconcile(plane.operator, wanted[0].namespace, wanted[0].name, UNCHANGED)
-    return AtSize(count, len(made), created, start, rss, after, idle, changes, unchanged)
+    return AtSize(count, len(made), created, start, rss, after, peak, idle, changes, unchanged)
 
 
 def paced(
@@ -118,9 +122,10 @@ def window(plane: ControlPlane, running: Operator, act: Callable[[], None], sett
     """Do something and wait until the operator has done all that follows from it; what reading the counters costs is outside."""
     seen, calls = running.counted(), plane.calls()
     cpu, server, began = running.cpu_seconds(), plane.server_cpu_seconds(), time.monotonic()
-    act()
-    if settle:
-        rest(running)
+    with beside() as yardstick:
+        act()
+        if settle:
+            rest(running)
     cpu, server = running.cpu_seconds() - cpu, plane.server_cpu_seconds() - server
     seconds = time.monotonic() - began
     after, calls = running.counted(), plane.calls() - calls
@@ -136,6 +141,7 @@ def window(plane: ControlPlane, running: Operator, act: Callable[[], None], sett
         after.bytes - seen.bytes,
         after.reconciles - seen.reconciles,
         after.writes - seen.writes,
+        yardstick.ms,
     )
 
 

@@ -53,6 +53,11 @@ class Operator:
     def resident_mib(self) -> float:
         return resident_bytes(self.pid) / 2**20
 
+    def peak_mib(self) -> float:
+        """The most that was resident since it started."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
     def counted(self) -> Counted:
         """Read its metrics; that costs it CPU, so not within a window whose CPU counts."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:

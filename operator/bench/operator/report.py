@@ -112,5 +112,7 @@ most {per_namespace} of them share a namespace; the benchmark plays the controll
 Calls are counted by the API server (requests of the operator's account, watches included), bytes are the bodies both ways, CPU is
 the process's own. What the operator takes at rest is taken off the changes. A cost counts as constant if with the largest fleet
 it is at most {growth:g} times that with the smallest. CPU bears the company of other work better than times do, and worse than
-counts.
+counts: the same work takes up to twice the CPU time while others empty the caches. CPU of changes is therefore also given in
+yardsticks, a fixed piece of like work that a thread beside it does twice a second (`bench/operator/yardstick.py`); whether it
+is constant is told by these.
 """

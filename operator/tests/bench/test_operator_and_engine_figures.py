@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 
 import pytest
@@ -12,16 +13,19 @@ from bench.operator.figures import FIGURES, Figure, net, verdict
 from bench.operator.measure import CHANGES, AtSize, Work
 from bench.operator.process import counted
 from bench.operator.report import as_json, as_page, conditions
+from bench.operator.yardstick import beside
 
-NOTHING = Work(60.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+NOTHING = Work(60.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, yardstick_ms=2.0)
 IDLE = replace(NOTHING, cpu_seconds=0.6, calls=60.0)
 CHANGED = replace(NOTHING, seconds=20.0, cpu_seconds=0.6, calls=20.0 + 15 * CHANGES, reconciles=2.0 * CHANGES)
 LOOK = {"calls": 5.0, "bytes": 1024.0, "writes": 0.0, "cpu_ms": 4.0, "cpu_ms_least": 3.0}
 SMALL = AtSize(
-    services=1, added=1, created=NOTHING, start=NOTHING, rss_started_mib=60, rss_after_mib=70, idle=IDLE,
+    services=1, added=1, created=NOTHING, start=NOTHING, rss_started_mib=60, rss_after_mib=70, rss_peak_mib=75, idle=IDLE,
     changes={"spec": CHANGED, "pod": CHANGED}, unchanged={"event": LOOK, "periodic": {**LOOK, "calls": 12.0}},
 )  # fmt: skip
 LARGE = replace(SMALL, services=1000, added=900)
+GROWN = replace(CHANGED, cpu_seconds=0.2 + 2 * 0.4)
+SLOWED = replace(GROWN, yardstick_ms=4.0)
 
 
 def figure(name: str) -> Figure:
@@ -44,6 +48,9 @@ def test_rest_is_the_lease_and_a_look_at_every_service_in_five_minutes() -> None
     [
         ("spec_calls", LARGE, True, "the same"),
         ("spec_calls", replace(LARGE, changes={"spec": replace(CHANGED, calls=500.0), "pod": CHANGED}), False, "grows"),
+        ("spec_pieces", LARGE, True, "the same"),
+        ("spec_pieces", replace(LARGE, changes={"spec": SLOWED, "pod": CHANGED}), True, "all work takes twice as long"),
+        ("spec_pieces", replace(LARGE, changes={"spec": GROWN, "pod": CHANGED}), False, "only ours takes longer"),
         ("event_cpu_ms", LARGE, True, "below five milliseconds"),
         (
             "event_cpu_ms",
@@ -102,3 +109,9 @@ def test_a_handoff_is_told_for_a_thousand_tokens() -> None:
     assert found["megabytes"] == pytest.approx(23.0)
     assert found["serialize_ms"] == pytest.approx(50 * scale)
     assert found["share_of_compute"] == pytest.approx(0.01)
+
+
+def test_the_yardstick_takes_the_threads_own_time() -> None:
+    with beside() as yardstick:
+        pass
+    assert 0 < yardstick.ms < 1e3 * time.process_time()
