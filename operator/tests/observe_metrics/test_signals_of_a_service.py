@@ -315,10 +315,20 @@ def test_the_interval_outlives_one_long_gap() -> None:
 
 @pytest.mark.parametrize(
     ("interval", "span"),
-    [(None, 20), (1.0, 20), (5.0, 20), (5.1, 60), (15.0, 60), (30.0, 120), (60.0, 240), (300, 240)],
+    [(None, 20), (1.0, 20), (5.0, 20), (5.6, 20), (5.8, 60), (15.0, 60), (30.0, 120), (60.0, 240), (300, 240)],
 )
 def test_a_span_holds_four_scrapes(interval: float | None, span: int) -> None:
+    """Scrapes of every five seconds that come a tenth of a second late do not make the span another one."""
     assert span_of(interval) == span
+
+
+def test_a_scrape_interval_that_has_just_changed_makes_nothing_unknown() -> None:
+    """Rates over another span are asked for from the next tick on; until then those that were asked for are read."""
+    before = replace(STEADY, sampled=NOW - 12, gaps=(5.0,))
+    found, kept = signals(pods(), Readings(readings().now, {20: readings().spans[20]}), None, before, NOW, TICK)
+    assert (span_of(before.interval), span_of(kept.interval)) == (20, 60)
+    for each in found.replicas:
+        assert each.running is not None
 
 
 GAUGES = ("age", "running", "waiting", "kv_use", "samples", "generated", "inflow", "step_seconds")

@@ -1,7 +1,7 @@
 """One tick's look at Prometheus: a constant set of queries for all services, and answers that know what they do not know.
 
 The number of queries does not grow with the fleet: those over a span are asked once for each span in use, of which there
-are at most four (SPANS); a service's span is four of its scrape intervals at least. Asked are, per pod: the age of the
+are at most four (SPANS); a service's span is the shortest that holds four scrapes. Asked are, per pod: the age of the
 newest sample, running, waiting, KV use, outstanding prompt tokens, tokens, step and prefill times; everything else per
 service.
 """
@@ -17,7 +17,7 @@ from steelyard.observe.metrics_engines import POD, SERVICE
 from steelyard.observe.prometheus import Query, Unanswered, Vector
 
 SPANS = (20, 60, 120, 240)  # seconds of a rate; by the scrape interval
-SAMPLES = 4  # scrapes that a span must hold
+SAMPLES = 3.5  # scrape intervals that a span must hold: four scrapes, also where they come a little late
 RECENT = 3  # quarters of a span in which a gauge's newest value is looked for
 JUDGED_SECONDS = 60
 MEANS_SECONDS = 300

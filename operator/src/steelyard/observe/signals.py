@@ -54,8 +54,8 @@ def signals(
 ) -> tuple[Signals, Kept]:
     """Join everything that is known of a service at `now` (unix seconds); also what to remember for the next tick."""
     ages = _ages(pods, readings, now)
-    kept = _timed(kept, ages, now)
-    look = _Look(pods, readings, kept, ages, now)
+    asked, kept = span_of(kept.interval), _timed(kept, ages, now)
+    look = _Look(pods, readings, kept, ages, now, asked)
     kept = look.lengths(arrivals)
     replicas = tuple(look.replica(engine, tick_seconds) for engine in pods.engines)
     by_gateway = look.arrivals_known()
@@ -113,14 +113,17 @@ def _timed(kept: Kept, ages: Mapping[str, float], now: float) -> Kept:
 class _Look:
     """Readings about one service, pod by pod."""
 
-    def __init__(self, pods: Pods, readings: Readings, kept: Kept, ages: Mapping[str, float], now: float) -> None:
+    def __init__(
+        self, pods: Pods, readings: Readings, kept: Kept, ages: Mapping[str, float], now: float, asked: int
+    ) -> None:
+        """`asked` is the span that was asked for; the interval seen now may want another, from the next tick on."""
         self._pods = pods
         self._readings = readings
         self._kept = kept
         self._ages = ages
         self._now = now
         self._key = (pods.namespace, pods.service)
-        self._span = span_of(kept.interval)
+        self._span = asked
 
     def lengths(self, arrivals: tuple[float, ...] | None) -> Kept:
         """Means of lengths; in an idle time there is none, and the last known one stays (A02)."""
