@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from steelyard.api.accelerator import Accelerator
 from steelyard.api.reasons import Reason
 from steelyard.api.service import InferenceService
-from steelyard.catalog.engines import FLAG_OWNERS
+from steelyard.catalog.engines import EMBEDDED_FLAGS
 from steelyard.decide.accept import MESSAGE_LIMIT, message, refusals
 from steelyard.decide.plan import read
 
@@ -151,7 +151,7 @@ def test_accepted(spec: dict[str, Any]) -> None:
     assert refusals(service(spec), KNOWN) == ()
 
 
-@pytest.mark.parametrize("flag", sorted(FLAG_OWNERS))
+@pytest.mark.parametrize("flag", sorted(EMBEDDED_FLAGS))
 @pytest.mark.parametrize("form", ["{0}", "{0}=1", "{1}=1"])
 def test_no_flag_of_ours_passes_in_any_form(flag: str, form: str) -> None:
     argument = form.format(flag, "--" + flag[2:].replace("-", "_"))

@@ -5,18 +5,17 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from steelyard.api.accelerator import AcceleratorSpec
-from steelyard.api.model import ModelShape
+from operator_bodies import service, simulated
+from steelyard.api.accelerator import Accelerator, AcceleratorSpec
 from steelyard.catalog.accelerators import ACCELERATORS
 from steelyard.decide.model.roofline import Factors
 from steelyard.decide.profile import roofline
 
-H200 = ACCELERATORS["h200"].spec
-SHAPE = ModelShape(parameters=8_000_000_000, layers=32, hidden_size=4096, attention_heads=32, kv_heads=8)
+H200 = ACCELERATORS["h200"]
 
 
 def test_eight_billion_weights_on_an_h200() -> None:
-    profile = roofline(H200, SHAPE, kv_tokens=100_000)
+    profile = roofline(service(simulated({"cache": {"kvTokens": 100_000}})), "decode", H200)
     assert profile.bytes_per_token == 2 * 32 * 8 * 128 * 2
     weights_seconds = 16e9 / (4.8e12 * Factors().bandwidth)
     flops = 989e12 * Factors().arithmetic
@@ -41,8 +40,9 @@ def test_eight_billion_weights_on_an_h200() -> None:
 def test_no_step_beats_the_hardware(name: str, billions: int, layers: int, kv_tokens: int, tokens: int) -> None:
     """Property: a pass is never faster than its arithmetic at peak, nor a step than one read of the weights."""
     spec: AcceleratorSpec = ACCELERATORS[name].spec
-    shape = ModelShape(parameters=billions * 10**9, layers=layers, hidden_size=4096)
-    profile = roofline(spec, shape, kv_tokens)
+    shape = {"parameters": billions * 10**9, "layers": layers, "hiddenSize": 4096}
+    of = service(simulated({"model": {"shape": shape}, "cache": {"kvTokens": kv_tokens}}))
+    profile = roofline(of, "prefill", ACCELERATORS[name])
     a, b, c = profile.prefill
     assert a + b * tokens + c * tokens**2 >= 2e9 * billions * tokens / (spec.peak.bf16 or 0)
     assert profile.decode[0] >= 2e9 * billions / (spec.memory_bandwidth or 0)
@@ -50,4 +50,17 @@ def test_no_step_beats_the_hardware(name: str, billions: int, layers: int, kv_to
 
 def test_missing_figures_are_refused() -> None:
     with pytest.raises(ValueError, match="memoryBandwidth"):
-        roofline(AcceleratorSpec(vendor="x"), SHAPE, 1000)
+        roofline(service(simulated()), "decode", Accelerator(metadata=H200.metadata, spec=AcceleratorSpec(vendor="x")))
+
+
+def test_half_the_bytes_and_twice_the_accelerators_each_make_steps_faster() -> None:
+    """A simulated replica keeps the time of its number formats and of all of its accelerators."""
+    plain = roofline(service(simulated()), "decode", H200)
+    formats = {"quantization": {"weights": "fp8", "kvCache": "fp8"}}
+    small = roofline(service(simulated(formats)), "decode", H200)
+    assert small.bytes_per_token == pytest.approx(plain.bytes_per_token / 2, rel=0.05)
+    assert small.decode[0] < plain.decode[0]
+    assert small.startup_seconds < plain.startup_seconds
+    wide = roofline(service(simulated({"decode": {"parallelism": {"tensor": 4}}})), "decode", H200)
+    assert wide.decode[0] < plain.decode[0]
+    assert wide.prefill[1] < plain.prefill[1]

@@ -30,16 +30,16 @@ class Offload(Record):
     """Where keys and values go that no longer fit the accelerator's memory, to be fetched instead of computed again."""
 
     kind: OffloadKind = "none"
-    """none: they are dropped. cpu: into the pod's own memory. lmcache, mooncake, pegaflow: into that store, which may be
-    shared by replicas. Default none."""
+    """none: they are dropped. cpu: into the pod's own memory. lmcache, mooncake: into that store, which replicas may share.
+    pegaflow: into the PegaFlow server that runs on the node, on port 50055. Default none."""
     memory: Quantity | None = None
-    """Bytes of the pod's own memory that one replica may use for it, added to the engine's memory request. Default 16Gi
-    where the kind is not none."""
+    """Bytes of its own memory that one pod gives to it, added to the engine's memory request; not with pegaflow, whose
+    server has its own. Default 16Gi."""
     address: (
         Annotated[str, Field(min_length=3, max_length=253, pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]*:[0-9]{1,5}$")] | None
     ) = None
-    """HOST:PORT of the shared store: a mooncake master (needed there), an LMCache server or a PegaFlow metadata server.
-    Default: nothing is shared between replicas."""
+    """HOST:PORT of the shared store: the mooncake master, which it needs, or an LMCache server. Default: nothing is shared
+    between replicas."""
 
 
 class Cache(Record):

@@ -26,6 +26,7 @@ PREFILL, DECODE, AGGREGATED = "prefill", "decode", "aggregated"
 
 ENGINE_PORT = 8000  # OpenAI API, health and metrics of an engine
 KV_PORT = 5600  # KV side channel between engines
+EVENTS_PORT = 5557  # what blocks an engine holds, for routers of the user's own
 GATEWAY_PORT = 8000  # the service's API
 GATEWAY_METRICS_PORT = 9090  # metrics, readiness and demand of a gateway
 

@@ -34,3 +34,13 @@ class Speculation(Record):
     container, where a volume of the role's template puts it."""
     prompt_lookup: Annotated[int, Field(ge=1, le=32)] | None = None
     """Longest run of tokens that ngram looks for in the prompt; only there. Default 4."""
+
+    @property
+    def guesses(self) -> int:
+        """The effective number of tokens guessed a step."""
+        return self.tokens or 3
+
+    @property
+    def lookup(self) -> int:
+        """The effective longest run that ngram looks for."""
+        return self.prompt_lookup or 4

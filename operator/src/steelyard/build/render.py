@@ -32,7 +32,7 @@ def children(service: InferenceService, accelerators: Mapping[str, Accelerator |
         *(services.role(service, role) for role in spec.roles),
         *policies.network_policies(service, site),
         *disruption.budgets(service),
-        *(body for body in engines if body["kind"] == "Deployment"),
+        *(body for body in engines if body["kind"] != "ConfigMap"),
         gateway.deployment(service, site),
     ]
 

@@ -15,7 +15,9 @@ from steelyard.api.names import LABEL_LIMIT, SUFFIXES
 from steelyard.api.reasons import Reason
 from steelyard.api.service import InferenceService
 from steelyard.catalog.engines import ENGINES
-from steelyard.decide import smuggling
+from steelyard.decide import abilities, smuggling
+from steelyard.decide.feasibility.judge import Judgement
+from steelyard.decide.feasibility.service import judged
 
 Accelerators = Mapping[str, Accelerator | None]
 
@@ -50,13 +52,19 @@ def unreadable(error: ValidationError) -> tuple[Refusal, ...]:
     return tuple(found)
 
 
-def refusals(service: InferenceService, accelerators: Accelerators) -> tuple[Refusal, ...]:
-    """Run all checks in order and give every violation once."""
-    engine = service.spec.engine.name
-    if engine not in ENGINES:
-        problem = f"this operator has no builder for it; use {' or '.join(ENGINES)}"
-        return (Refusal(Reason.INVALID_SPEC, "spec.engine.name", engine, problem),)
-    return tuple(dict.fromkeys(refusal for check in CHECKS for refusal in check(service, accelerators)))
+def refusals(
+    service: InferenceService, accelerators: Accelerators, judgement: Judgement | None = None
+) -> tuple[Refusal, ...]:
+    """Run all checks in order and give every violation once; what feasibility refuses comes last.
+
+    `judgement` is that of the same service and hardware, where the caller has it already.
+    """
+    found = [refusal for check in CHECKS for refusal in check(service, accelerators)]
+    told = {(refusal.field, refusal.value) for refusal in found}
+    for one in (judged(service, accelerators) if judgement is None else judgement).refused:
+        if (one.field, one.value) not in told:  # one reason for a setting is enough
+            found.append(Refusal(one.reason, one.field, one.value, one.problem))
+    return tuple(dict.fromkeys(found))
 
 
 def message(found: tuple[Refusal, ...]) -> str:
@@ -102,8 +110,11 @@ def _accelerators(service: InferenceService, accelerators: Accelerators) -> Iter
         elif engine.needs_hardware and accelerator.spec.availability == "Announced":
             problem = "it is announced, not available; name available hardware, or rehearse with engine simulated"
             yield Refusal(Reason.ACCELERATOR_NOT_AVAILABLE, field, name, problem)
-        elif engine.needs_hardware and accelerator.spec.resource is not None:
-            problem = f"engine {service.spec.engine.name} computes on plain processors; name cpu, or engine simulated"
+        elif engine.processors_only and accelerator.spec.resource is not None:
+            problem = (
+                f"engine {service.spec.engine.name} computes on plain processors; name cpu, or engine vllm, sglang,"
+                " tensorrt-llm or simulated"
+            )
             yield Refusal(Reason.INVALID_SPEC, field, name, problem)
 
 
@@ -199,15 +210,47 @@ def _budget(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
     budget = service.spec.autoscaling.budget.accelerators
     if budget is None:
         return
+    of = {role: service.spec.parallelism_of(role).accelerators for role in service.spec.roles}  # one replica's
     for word, numbers in (
-        ("min", {role: spec.replicas.min for role, spec in service.spec.roles.items()}),
-        ("initial", {role: spec.replicas.start for role, spec in service.spec.roles.items()}),
+        ("min", {role: of[role] * spec.replicas.min for role, spec in service.spec.roles.items()}),
+        ("initial", {role: of[role] * spec.replicas.start for role, spec in service.spec.roles.items()}),
     ):
         if sum(numbers.values()) > budget:
             sums = " + ".join(f"{role} {number}" for role, number in numbers.items())
             problem = f"the roles' replicas.{word} need {sums} accelerators; raise the budget or lower replicas.{word}"
             yield Refusal(Reason.INVALID_SPEC, "spec.autoscaling.budget.accelerators", str(budget), problem)
             return
+
+
+def _spread(service: InferenceService, accelerators: Accelerators) -> Iterator[Refusal]:
+    """A replica that spans nodes takes the same number of accelerators on each (ai-dynamo/dynamo#4934, kserve#4226)."""
+    for role in service.spec.roles:
+        accelerator = accelerators.get(service.spec.accelerator_of(role))
+        if accelerator is None or not ENGINES[service.spec.engine.name].needs_hardware:
+            continue
+        wanted, per_node = service.spec.parallelism_of(role).accelerators, accelerator.spec.per_node
+        field = f"spec.{role}.parallelism"
+        if accelerator.spec.resource is None:
+            if wanted > 1 and not ENGINES[service.spec.engine.name].processors_only:
+                problem = "accelerators of this kind are not counted, so a replica has one; leave it 1"
+                yield Refusal(Reason.INVALID_SPEC, field, str(wanted), problem)
+        elif wanted > per_node and wanted % per_node:
+            nearest = wanted // per_node * per_node
+            problem = (
+                f"a replica takes {wanted} accelerators and a node of {accelerator.name} has {per_node}, so they do not"
+                f" share evenly; use {nearest} or {nearest + per_node}"
+            )
+            yield Refusal(Reason.INVALID_SPEC, field, str(wanted), problem)
+        elif wanted > per_node and service.spec.engine.name == "tensorrt-llm":
+            problem = (
+                f"a replica of tensorrt-llm cannot span nodes here yet; use at most {per_node} accelerators, or vllm"
+            )
+            yield Refusal(Reason.SETTING_NOT_SUPPORTED, field, str(wanted), problem)
+
+
+def _abilities(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
+    for field, value, problem in abilities.found(service):
+        yield Refusal(Reason.SETTING_NOT_SUPPORTED, field, _short(value), problem)
 
 
 def _smuggling(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
@@ -225,6 +268,8 @@ CHECKS: tuple[Check, ...] = (
     _resources,
     _bounds,
     _budget,
+    _spread,
+    _abilities,
     _smuggling,
 )
 

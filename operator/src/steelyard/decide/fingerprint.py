@@ -34,10 +34,16 @@ def spec_hash(service: InferenceService, wish: str = "") -> str:
 
 
 def kv_group(service: InferenceService, engine_image: str) -> str:
-    """Hash what two engines must share to exchange KV state: model, engine, version, context and number format.
+    """Hash what two engines must share to exchange KV state: model, engine, version, context, and the cache's form.
 
-    The accelerator is not part of it: the embedded engine's state does not depend on it, and a service may prefill on
-    other hardware than it decodes on.
+    The accelerator and the parallelism are not part of it: state can be handed over between replicas that are spread
+    differently (`decide/feasibility` knows where it cannot). What a role change needs beyond it is in `decide/scale/spec.py`.
     """
     spec = service.spec
-    return digest([spec.model.uri, spec.engine.name, engine_image, spec.model.context_length, "kv=f16"])
+    kv = spec.quantization_of(next(iter(spec.roles))).kv_cache
+    form = [f"kv={'f16' if kv == 'auto' else kv}"]
+    if spec.cache.block_tokens is not None:
+        form.append(f"block={spec.cache.block_tokens}")
+    if spec.connector != "http":
+        form.append(f"by={spec.connector}")
+    return digest([spec.model.uri, spec.engine.name, engine_image, spec.model.context_length, *form])

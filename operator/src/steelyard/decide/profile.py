@@ -7,12 +7,15 @@ g0 + g1·u + g2·u² + g3·n. A roofline does not bend, so g2 = 0.
 from dataclasses import dataclass
 from typing import Any
 
-from steelyard.api.accelerator import AcceleratorSpec
+from steelyard.api.accelerator import Accelerator
 from steelyard.api.model import ModelShape
+from steelyard.api.service import InferenceService
+from steelyard.catalog.formats import KV, WEIGHTS
 from steelyard.decide.model import roofline as prior
 
 LOAD_BYTES_PER_SECOND = 2e9  # from local disk into the accelerator
 START_SECONDS = 2.0  # process and warm-up
+SIXTEEN_BITS = 16.0
 
 
 @dataclass(frozen=True)
@@ -40,12 +43,29 @@ class Profile:
         }
 
 
-def roofline(accelerator: AcceleratorSpec, shape: ModelShape, kv_tokens: int) -> Profile:
-    """Compute the prior; the shape and the accelerator have the figures that `accept` asks for."""
-    figures = prior.roofline(accelerator, shape)
-    model = figures.polynomial(kv_tokens)
+def figures(service: InferenceService, role_name: str, accelerator: Accelerator) -> prior.Roofline:
+    """Take the prior of one replica: the model's shape in its number formats, on all of the replica's accelerators.
+
+    Raises ValueError naming what is missing of the shape or the accelerator; `accept` asks for both where they are needed.
+    """
+    formats = service.spec.quantization_of(role_name)
+    weights, kv = formats.weights or "auto", formats.kv_cache or "auto"
+    return prior.roofline(
+        accelerator.spec,
+        service.spec.model.shape or ModelShape(),
+        accelerators=service.spec.parallelism_of(role_name).accelerators,
+        weight_bytes=(WEIGHTS[weights].bits if weights in WEIGHTS else SIXTEEN_BITS) / 8,
+        kv_value_bytes=(KV[kv].bits if kv in KV else SIXTEEN_BITS) / 8,
+    )
+
+
+def roofline(service: InferenceService, role_name: str, accelerator: Accelerator) -> Profile:
+    """Write the prior as a profile."""
+    known = figures(service, role_name, accelerator)
+    kv_tokens = service.spec.kv_tokens_of(role_name)
+    model = known.polynomial(kv_tokens)
     return Profile(
-        startup_seconds=START_SECONDS + figures.weights / LOAD_BYTES_PER_SECOND,
+        startup_seconds=START_SECONDS + known.weights / LOAD_BYTES_PER_SECOND,
         kv_tokens=kv_tokens,
         prefill=model.prefill,
         decode=model.decode,

@@ -1,6 +1,7 @@
 """What the installation gives to every service: images and the namespaces that may reach its pods."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
@@ -16,3 +17,8 @@ class Site:
     image_pull_secrets: tuple[str, ...] = ()  # names of Secrets, which must exist in the services' namespaces
     prometheus_namespace: str | None = None  # may read metrics of engines and gateways
     operator_namespace: str | None = None  # may read the gateways' demand
+    engine_images: Mapping[str, str] = field(default_factory=dict)  # of engines that are not ours, by spec.engine.name
+
+    def image_of(self, engine: str) -> str:
+        """Name the image of an engine; one that the installation does not name is the image this repository builds."""
+        return self.engine_images.get(engine) or f"steelyard/{engine}"

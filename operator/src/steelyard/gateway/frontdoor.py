@@ -92,10 +92,11 @@ class FrontDoor:
     def _exchange(self, client: Client, request: Request, serial: int, request_id: bytes) -> Exchange:
         settings = self._settings
         body = read_body(request.path, request.body)
-        if body.model != settings.served_name:
+        if body.model != settings.served_name and body.model not in settings.adapters:
+            served = ", ".join(map(repr, (settings.served_name, *settings.adapters)))
             raise ClientError(
                 404,
-                f"the model {body.model[:200]!r} does not exist; this service serves {settings.served_name!r}",
+                f"the model {body.model[:200]!r} does not exist; this service serves {served}",
                 param="model",
                 code="model_not_found",
             )
@@ -116,14 +117,18 @@ class FrontDoor:
 
     def _models(self) -> bytes:
         settings = self._settings
-        model = {
-            "id": settings.served_name,
-            "object": "model",
-            "created": self._started,
-            "owned_by": "steelyard",
-            "max_model_len": settings.context_length,
-        }
-        return msgspec.json.encode({"object": "list", "data": [model]})
+        models = [
+            {
+                "id": name,
+                "object": "model",
+                "created": self._started,
+                "owned_by": "steelyard",
+                "max_model_len": settings.context_length,
+                **({"parent": settings.served_name} if name != settings.served_name else {}),
+            }
+            for name in (settings.served_name, *settings.adapters)
+        ]
+        return msgspec.json.encode({"object": "list", "data": models})
 
 
 def _with_allow(

@@ -50,6 +50,7 @@ class Settings(_Part, frozen=True):
     service: str
     namespace: str
     served_name: str
+    adapters: tuple[str, ...] = ()  # names of LoRA adapters, which clients may ask for in place of the model's
     topology: Literal["Disaggregated", "Aggregated"] = "Disaggregated"
     objectives: ObjectiveSettings = ObjectiveSettings()
     order: Order = Order.SHORTEST_FIRST

@@ -47,8 +47,9 @@ _CACHE = (
     Rule(
         name="offload-memory-only-with-a-kind",
         on=Offload,
-        cel="!has(self.memory) || (self.kind != 'none' && string(self.memory).matches('^[0-9.]*[1-9]'))",
-        message="offload.memory needs a kind other than none, and must be greater than zero; name a kind, or remove it",
+        cel="!has(self.memory) || (self.kind in ['cpu', 'lmcache', 'mooncake']"
+        " && string(self.memory).matches('^[0-9.]*[1-9]'))",
+        message="offload.memory belongs to kinds cpu, lmcache and mooncake, and must be greater than zero; use one, or remove it",
         accept=_offload(kind="cpu", memory="32Gi"),
         reject=_offload(kind="none", memory="32Gi"),
         field="memory",
@@ -57,8 +58,8 @@ _CACHE = (
     Rule(
         name="offload-address-only-with-a-store",
         on=Offload,
-        cel="!has(self.address) || self.kind in ['lmcache', 'mooncake', 'pegaflow']",
-        message="offload.address names a shared store, which kinds lmcache, mooncake and pegaflow have; remove it, or use one",
+        cel="!has(self.address) || self.kind in ['lmcache', 'mooncake']",
+        message="offload.address names a shared store, which kinds lmcache and mooncake have; remove it, or use one",
         accept=_offload(kind="lmcache", address="lmcache.stores:65432"),
         reject=_offload(kind="cpu", address="lmcache.stores:65432"),
         field="address",

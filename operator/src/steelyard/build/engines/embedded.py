@@ -9,17 +9,15 @@ from math import ceil, floor
 
 from steelyard.api.accelerator import Accelerator
 from steelyard.api.labels import ENGINE_PORT, KV_PORT
-from steelyard.api.model import ModelShape, OciSource, PvcSource
 from steelyard.api.roles import Role
 from steelyard.api.service import InferenceService
-from steelyard.build import security
-from steelyard.build.engines.parts import Body, Parts
+from steelyard.build.engines.parts import POD_IDENTITY, PORTS, Body, Parts
+from steelyard.build.engines.weights import weights
 from steelyard.build.meta import FIRST_PROCESS
 from steelyard.catalog.engines import ENGINES
 from steelyard.decide.profile import Profile, roofline
 from steelyard.decide.site import Site
 
-MODELS = "/models"
 SETTINGS = "/etc/steelyard"
 PROFILE_FILE = "profile.json"
 KV_LEASE_SECONDS = 30
@@ -36,7 +34,7 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
     args = ["--backend", backend, "--served-name", service.served_name]
     volumes: list[Body] = [{"name": "tmp", "emptyDir": {}}]
     mounts: list[Body] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 (a path in the container)
-    init: list[Body] = []
+    init: tuple[Body, ...] = ()
     settings: dict[str, str] = {}
     if backend == "simulated":
         args += ["--profile", f"{SETTINGS}/{PROFILE_FILE}"]
@@ -44,10 +42,11 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
         settings[PROFILE_FILE] = json.dumps(content, indent=2) + "\n"
         mounts.append({"name": "settings", "mountPath": SETTINGS, "readOnly": True})
     else:
-        weights, init, path = _weights(service, site)
-        volumes.append(weights)
-        mounts.append({"name": "models", "mountPath": MODELS, "readOnly": True})
-        args += ["--model", path]
+        model = weights(service, site)
+        volumes += model.volumes
+        mounts += model.mounts
+        init = model.init_containers
+        args += ["--model", model.location]
     args += _batching(service, role_name)
     args += ["--on-kv-failure", spec.transfer.on_failure, "--kv-lease", str(KV_LEASE_SECONDS)]
     args += ["--drain-timeout", str(drain), "--threads", str(threads(role)), "--advertise-host", "$(POD_IP)"]
@@ -55,20 +54,15 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
         image=image,
         command=(*FIRST_PROCESS, "steelyard-engine"),
         args=(*args, *spec.engine.args),
-        env=(
-            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-        ),
-        ports=(
-            {"name": "http", "containerPort": ENGINE_PORT, "protocol": "TCP"},
-            {"name": "kv", "containerPort": KV_PORT, "protocol": "TCP"},
-        ),
+        env=POD_IDENTITY,
+        ports=PORTS,
         volumes=tuple(volumes),
         mounts=tuple(mounts),
-        init_containers=tuple(init),
+        init_containers=init,
         settings=settings,
         startup_seconds=STARTUP_SECONDS,
         drain_seconds=drain + KV_LEASE_SECONDS + EXIT_SECONDS,
+        accelerators=service.spec.parallelism_of(role_name).accelerators,
     )
 
 
@@ -76,7 +70,7 @@ def profile(service: InferenceService, role_name: str, accelerator: Accelerator 
     """Compute the simulated engine's times; `decide/accept.py` has seen to it that the figures are there."""
     if accelerator is None:
         raise ValueError(f"no Accelerator is known for role {role_name}; accept refuses such a service")
-    return roofline(accelerator.spec, service.spec.model.shape or ModelShape(), service.spec.kv_tokens_of(role_name))
+    return roofline(service, role_name, accelerator)
 
 
 def threads(role: Role) -> int:
@@ -101,27 +95,3 @@ def _batching(service: InferenceService, role_name: str) -> list[str]:
     if batching.max_wait is not None:
         args += ["--max-wait", f"{batching.max_wait.seconds:g}"]
     return args
-
-
-def _weights(service: InferenceService, site: Site) -> tuple[Body, list[Body], str]:
-    """Give the volume `models`, the init containers that fill it, and the path of the model inside it."""
-    source = service.spec.model.source
-    if isinstance(source, OciSource):
-        fill = {
-            "name": "weights",
-            "image": source.image,
-            "imagePullPolicy": site.image_pull_policy,
-            "command": ["cp", "-r", "/weights/.", f"{MODELS}/"],
-            "volumeMounts": [{"name": "models", "mountPath": MODELS}],
-            "securityContext": security.CONTAINER,
-            "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
-        }
-        return {"name": "models", "emptyDir": {}}, [fill], _inside(source.path)
-    if isinstance(source, PvcSource):
-        claim = {"claimName": source.claim, "readOnly": True}
-        return {"name": "models", "persistentVolumeClaim": claim}, [], _inside(source.path)
-    raise ValueError(f"weights from {service.spec.model.uri} cannot be mounted; accept refuses such a service")
-
-
-def _inside(path: str | None) -> str:
-    return f"{MODELS}/{path}" if path else MODELS

@@ -4,11 +4,9 @@ from collections.abc import Mapping
 
 from steelyard.api.accelerator import Accelerator
 from steelyard.api.goals import ratio
-from steelyard.api.model import ModelShape
 from steelyard.api.service import InferenceService
 from steelyard.decide.model.latency import Polynomial
-from steelyard.decide.model.roofline import roofline
-from steelyard.decide.profile import LOAD_BYTES_PER_SECOND, START_SECONDS
+from steelyard.decide.profile import LOAD_BYTES_PER_SECOND, START_SECONDS, figures
 from steelyard.decide.scale.signals import Engine, Limits, Objectives, RoleLimits, Service
 
 HANDOFF_SECONDS = 0.05  # as the gateway assumes until it has measured
@@ -27,14 +25,19 @@ def scaled(service: InferenceService, accelerators: Mapping[str, Accelerator | N
     return Service(
         limits=Limits(
             roles={
-                name: RoleLimits(role.replicas.min, role.replicas.limit, 1, _price(hardware[name]))
+                name: RoleLimits(
+                    role.replicas.min,
+                    role.replicas.limit,
+                    spec.parallelism_of(name).accelerators,
+                    _price(hardware[name]),
+                )
                 for name, role in spec.roles.items()
             },
             accelerators=scaling.budget.accelerators,
             cost_per_hour=scaling.budget.cost_per_hour,
             ratio_min=ratio(scaling.ratio.min) if scaling.ratio.min else None,
             ratio_max=ratio(scaling.ratio.max) if scaling.ratio.max else None,
-            role_change=scaling.role_change == "Allowed",
+            role_change=scaling.role_change == "Allowed" and _alike(service),
             mode=scaling.mode,
         ),
         objectives=Objectives(
@@ -45,6 +48,14 @@ def scaled(service: InferenceService, accelerators: Mapping[str, Accelerator | N
     )
 
 
+def _alike(service: InferenceService) -> bool:
+    """Whether a replica of one role would be one of the other: spread alike, in the same number formats."""
+    spec = service.spec
+    ways = {spec.parallelism_of(role) for role in spec.roles}
+    formats = {spec.quantization_of(role) for role in spec.roles}
+    return len(ways) == len(formats) == 1
+
+
 def _price(accelerator: Accelerator | None) -> float | None:
     return accelerator.spec.price_per_hour if accelerator else None
 
@@ -52,14 +63,13 @@ def _price(accelerator: Accelerator | None) -> float | None:
 def _engine(service: InferenceService, role: str, accelerator: Accelerator | None) -> Engine:
     batching = service.spec.batching_of(role)
     kv_tokens = service.spec.kv_tokens_of(role)
-    shape = service.spec.model.shape or ModelShape()
     try:
-        figures = roofline(accelerator.spec, shape) if accelerator else None
+        known = figures(service, role, accelerator) if accelerator else None
     except ValueError:
-        figures = None
-    if figures is None:
+        known = None
+    if known is None:
         prior, start = Polynomial(PROCESSOR_PREFILL, PROCESSOR_DECODE, kv_tokens), UNKNOWN_START_SECONDS
     else:
-        prior = figures.polynomial(kv_tokens)
-        start = START_SECONDS + figures.weights / LOAD_BYTES_PER_SECOND
+        prior = known.polynomial(kv_tokens)
+        start = START_SECONDS + known.weights / LOAD_BYTES_PER_SECOND
     return Engine(prior, batching.max_sequences or 1, batching.max_batch_tokens or 1, start)

@@ -1,0 +1,112 @@
+"""Where the weights and adapters of an engine are: its volumes, the init containers that fill them, and its variables."""
+
+from dataclasses import dataclass
+
+from steelyard.api.model import Adapter, HubSource, ObjectSource, OciSource, PvcSource
+from steelyard.api.service import InferenceService
+from steelyard.build import security
+from steelyard.build.engines.parts import Body
+from steelyard.decide.site import Site
+
+MODELS = "/models"
+ADAPTERS = "/adapters"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How an engine gets at a model: `location` is a path in the container, a hub's repository or an object store's URI."""
+
+    location: str
+    revision: str | None
+    volumes: tuple[Body, ...]
+    mounts: tuple[Body, ...]
+    init_containers: tuple[Body, ...] = ()
+    env: tuple[Body, ...] = ()
+
+
+def weights(service: InferenceService, site: Site) -> Weights:
+    """Find the model. A hub's files go to the volume `models`, which lives as long as the pod."""
+    source = service.spec.model.source
+    readable: Body = {"name": "models", "mountPath": MODELS, "readOnly": True}
+    if isinstance(source, OciSource):
+        fill = {
+            "name": "weights",
+            "image": source.image,
+            "imagePullPolicy": site.image_pull_policy,
+            "command": ["cp", "-r", "/weights/.", f"{MODELS}/"],
+            "volumeMounts": [{"name": "models", "mountPath": MODELS}],
+            "securityContext": security.CONTAINER,
+            "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+        }
+        volume = {"name": "models", "emptyDir": {}}
+        return Weights(_inside(source.path), None, (volume,), (readable,), (fill,))
+    if isinstance(source, PvcSource):
+        volume = {"name": "models", "persistentVolumeClaim": {"claimName": source.claim, "readOnly": True}}
+        return Weights(_inside(source.path), None, (volume,), (readable,))
+    volume, mount = {"name": "models", "emptyDir": {}}, {"name": "models", "mountPath": MODELS}
+    if isinstance(source, HubSource):
+        return Weights(source.repository, source.revision, (volume,), (mount,), env=_hub(service))
+    if isinstance(source, ObjectSource):
+        location = f"s3://{source.bucket}" + (f"/{source.path}" if source.path else "")
+        return Weights(location, None, (volume,), (mount,), env=_object_store(service))
+    raise ValueError(f"weights from {service.spec.model.uri} cannot be mounted; accept refuses such a service")
+
+
+def adapter_location(adapter: Adapter) -> str:
+    """Name an adapter for an engine: a repository, or the path where `adapter_volumes` mounts it."""
+    source = adapter.source
+    if isinstance(source, HubSource):
+        return source.repository
+    return f"{ADAPTERS}/{source.claim}" + (f"/{source.path}" if source.path else "")
+
+
+def adapter_volumes(service: InferenceService) -> tuple[tuple[Body, ...], tuple[Body, ...]]:
+    """Give the volumes and mounts of the claims that hold adapters, one of each a claim."""
+    sources = [adapter.source for adapter in service.spec.model.adapters]
+    claims = sorted({source.claim for source in sources if isinstance(source, PvcSource)})
+    volumes = tuple(
+        {"name": f"steelyard-adapters-{index}", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
+        for index, claim in enumerate(claims)
+    )
+    mounts = tuple(
+        {"name": f"steelyard-adapters-{index}", "mountPath": f"{ADAPTERS}/{claim}", "readOnly": True}
+        for index, claim in enumerate(claims)
+    )
+    return volumes, mounts
+
+
+def _hub(service: InferenceService) -> tuple[Body, ...]:
+    return ({"name": "HF_HOME", "value": MODELS}, *_secret(service, {"HF_TOKEN": "token"}))
+
+
+def _object_store(service: InferenceService) -> tuple[Body, ...]:
+    keys = {
+        "AWS_ACCESS_KEY_ID": "accessKeyId",
+        "AWS_SECRET_ACCESS_KEY": "secretAccessKey",
+        "AWS_ENDPOINT_URL": "endpoint",
+    }
+    return _secret(service, keys)
+
+
+def _secret(service: InferenceService, keys: dict[str, str]) -> tuple[Body, ...]:
+    """Variables from the service's credentials; a key that the Secret lacks is left out, but for a hub's only one."""
+    credentials = service.spec.model.credentials
+    if credentials is None:
+        return ()
+    return tuple(
+        {
+            "name": variable,
+            "valueFrom": {
+                "secretKeyRef": {
+                    "name": credentials.secret_name,
+                    "key": key,
+                    **({"optional": True} if key == "endpoint" else {}),
+                }
+            },
+        }
+        for variable, key in keys.items()
+    )
+
+
+def _inside(path: str | None) -> str:
+    return f"{MODELS}/{path}" if path else MODELS

@@ -1,0 +1,76 @@
+"""May the engine do what the spec's typed settings ask for? What it lacks is refused, never dropped.
+
+Two sources: the table of abilities (`catalog/abilities.toml`), and the few combinations that a table of single fields
+cannot state.
+"""
+
+from collections.abc import Iterator
+
+from steelyard.api.service import InferenceService
+from steelyard.catalog.abilities import row_of, written
+
+Finding = tuple[str, str, str]  # field, value, problem and remedy
+
+LOADABLE = {"vllm": ("fp8", "int8", "nvfp4"), "sglang": ("fp8",)}  # formats that source Load makes
+
+
+def found(service: InferenceService) -> Iterator[Finding]:
+    """Look at every setting that the spec writes, where it is written."""
+    engine = service.spec.engine.name
+    for place, name, value in written(service):
+        row = row_of(name, value)
+        if row is not None and (lack := row.lack(engine)) is not None:
+            yield place, value, f"engine {engine}: {lack}"
+    yield from _formats(service)
+    yield from _store(service)
+    yield from _names(service)
+
+
+def _formats(service: InferenceService) -> Iterator[Finding]:
+    """Combinations of number formats, as each role resolves them."""
+    engine = service.spec.engine.name
+    for role in service.spec.roles:
+        formats, field = service.spec.quantization_of(role), _where(service, role, "quantization")
+        if formats.attention == "fp8" and formats.kv_cache != "fp8":
+            problem = "8-bit attention reads an 8-bit cache; set quantization.kvCache fp8 as well, or leave it auto"
+            yield f"{field}.attention", "fp8", problem
+        if formats.source == "Load" and formats.weights not in LOADABLE.get(engine, ("fp8",)):
+            known = " or ".join(LOADABLE.get(engine, ("fp8",)))
+            problem = f"engine {engine} makes {known} while loading; set weights to that, or use a quantized checkpoint"
+            yield f"{field}.source", f"Load of {formats.weights}", problem
+        if formats.source == "Load" and formats.activations not in ("auto", None):
+            problem = "source Load chooses the activations by the weights; leave it auto"
+            yield f"{field}.activations", str(formats.activations), problem
+    kinds = {role: service.spec.quantization_of(role).kv_cache for role in service.spec.roles}
+    if len(set(kinds.values())) > 1:
+        told = ", ".join(f"{role} {kind}" for role, kind in kinds.items())
+        problem = "the roles hand their cache over, so it must have one form; set spec.quantization.kvCache alone"
+        yield "spec.<role>.quantization.kvCache", told, problem
+
+
+def _store(service: InferenceService) -> Iterator[Finding]:
+    """The connector lmcache hands over through a shared LMCache server."""
+    offload = service.spec.cache.offload
+    if service.spec.connector == "lmcache" and (offload.kind != "lmcache" or offload.address is None):
+        problem = "it hands over through an LMCache server; set cache.offload.kind lmcache and cache.offload.address"
+        yield "spec.transfer.connector", "lmcache", problem
+    if service.spec.connector == "lmcache" and service.spec.transfer.on_failure == "fail":
+        problem = "a store that lacks a prompt is no failure, the decode pod reads it; leave it recompute"
+        yield "spec.transfer.onFailure", "fail", problem
+
+
+def _names(service: InferenceService) -> Iterator[Finding]:
+    scheme = service.spec.model.uri.split("://")[0]
+    if service.spec.model.credentials is not None and scheme in ("oci", "pvc"):
+        problem = f"weights from {scheme}:// need no credentials (images are pulled with imagePullSecrets); leave it out"
+        yield "spec.model.credentials", service.spec.model.credentials.secret_name, problem
+    for adapter in service.spec.model.adapters:
+        if adapter.name == service.served_name:
+            problem = "the model itself is served under that name; give the adapter another"
+            yield "spec.model.adapters", adapter.name, problem
+
+
+def _where(service: InferenceService, role: str, block: str) -> str:
+    """Name the block a reader will look at first: the role's where it writes one."""
+    own = service.spec.roles[role].quantization
+    return f"spec.{role}.{block}" if own != type(own)() else f"spec.{block}"
