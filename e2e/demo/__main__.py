@@ -63,10 +63,10 @@ def run(
 
 def tell(played: Played) -> None:
     """The burst's figures, side by side."""
-    table = Table(box=None, padding=(0, 2), title="the burst, three times at once", title_justify="left")
+    table = Table(box=None, pad_edge=False, title="the burst, three times at once", title_justify="left")
     table.add_column("")
     for name in ("start", "requests", "failed", "attained", "acc.-hours", "ratio moves", "size moves"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for name, one in played.figures.items():
         table.add_row(
             name, str(played.sizes[name]), str(one.requests), str(one.failed), f"{one.attainment:.1%}",

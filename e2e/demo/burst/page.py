@@ -19,6 +19,7 @@ from e2e.load.summary import attainment, under_way
 
 BIN_SECONDS = 15.0
 SECONDS = Axis("seconds since the first arrival", least=0)
+_STYLE = ".said td,.said th{text-align:left}"
 _WORDS = (
     "One load was played against one service three times at once. auto scales itself and changes its replicas' roles, off stays at "
     "the minimum, hindsight has from the start the fewest replicas that hold the objectives over this load, found by the simulator."
@@ -40,7 +41,7 @@ def page(figures: Mapping[str, Figures], sizes: Mapping[str, Size], results: Map
         for phase in PHASES
     )
     return (
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>Burst</title><style>{STYLE}.said td,.said th{{text-align:left}}</style><h1>Burst</h1>"
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>Burst</title><style>{STYLE}{_STYLE}</style><h1>Burst</h1>"
         f"<p>{escape(_WORDS)}</p><p>{escape(said)}.</p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         f'<div class="plots">{"".join(plots(results, watch.samples))}</div>'
