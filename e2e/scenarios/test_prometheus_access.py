@@ -15,7 +15,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]  # the first time t
 
 QUERY = Query('label_replace(vector(7), "service", "chat", "", "")', ("service",))
 ANSWER = {("chat",): 7.0}
-PASSWORD_HASH = "$2b$04$pLlA8KpmpZV4vzXNQXbm3u6MOo0GAb34fFBMnjNeq8CUsoOI5GWTG"  # noqa: S105 (bcrypt of what nobody sends)
+PASSWORD_HASH = "$2b$04$pLlA8KpmpZV4vzXNQXbm3u6MOo0GAb34fFBMnjNeq8CUsoOI5GWTG"  # of what nobody sends
 READY_SECONDS = 120
 
 
@@ -70,7 +70,7 @@ def certified(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 @contextmanager
-def serving(program: Path, folder: Path, web: dict[str, object]) -> Iterator[int]:
+def serving(program: Path, folder: Path, web: Mapping[str, object]) -> Iterator[int]:
     """Prometheus with a web configuration; gives its port once it answers, if only that nobody may enter."""
     (folder / "prometheus.yml").write_text("global: {}\n")
     (folder / "web.yml").write_text(yaml.safe_dump(web))
