@@ -1,9 +1,10 @@
-"""`python -m e2e.demo run|clean`: what `make demo` and `make clean-demo` call."""
+"""`python -m e2e.demo run|burst|clean`: `make demo`, its burst alone, `make clean-demo`."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -15,40 +16,28 @@ from e2e.cluster import remove
 from e2e.demo import run as steps
 from e2e.demo.burst.play import HINDSIGHT, PAGE, TRACE, Played, play
 from e2e.demo.burst.play import RESULT as BURST
-from e2e.platform import bring_up
+from e2e.platform import Platform, bring_up
 
 NAME = "steelyard"
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 console = Console(highlight=False)
 
 
+Backend = Annotated[str, typer.Option(help="auto | context | kind | local")]
+
+
 @app.command()
 def run(
-    backend: Annotated[str, typer.Option(help="auto | context | kind | local")] = "auto",
-    burst: Annotated[bool, typer.Option(help="Play the burst afterwards: some eight minutes.")] = True,
+    backend: Backend = "auto",
+    with_burst: Annotated[
+        bool, typer.Option("--burst/--no-burst", help="Play the burst too: some eight minutes.")
+    ] = True,
 ) -> None:
     """Bring everything up, serve one completion, show the proof, play a burst; leaves the service of the completion running."""
-    started = time.monotonic()
-
-    def say(text: str) -> None:
-        console.print(f"[dim]{time.monotonic() - started:6.0f} s[/dim]  {text}", soft_wrap=True)
-
-    platform = bring_up(
-        NAME, backend, say, console, confirm=typer.confirm if sys.stdin.isatty() else lambda question: False
-    )
+    platform, say = up(backend)
     account, missing = steps.run(platform, say)
-    table = Table(show_header=False, box=None, padding=(0, 2))
-    table.add_row("prompt", f"{account.prompt_tokens} tokens, prefilled in one pod, decoded in another")
-    table.add_row("first token", f"{account.first_token_seconds:.2f} s after the request (port-forward included)")
-    table.add_row("KV moved", f"{account.transferred_bytes / 1e6:.1f} MB pulled by the decode pod")
-    table.add_row("recomputed", f"{account.decode_recomputed_tokens} of the prompt's tokens by the decode pod")
-    table.add_row("text", account.text.strip().replace("\n", " "))
-    table.add_row(
-        "same text", f"{'yes' if account.texts_equal else 'NO'}, compared with an Aggregated run of the same prompt"
-    )
-    console.print()
-    console.print(table)
-    if burst:
+    tell_completion(account)
+    if with_burst:
         console.print()
         tell(play(platform, console, say))
     console.print(
@@ -61,10 +50,42 @@ def run(
         sys.exit(1)
 
 
+@app.command()
+def burst(backend: Backend = "auto") -> None:
+    """Bring everything up and play the burst alone."""
+    platform, say = up(backend)
+    tell(play(platform, console, say))
+
+
+def up(backend: str) -> tuple[Platform, Callable[[str], None]]:
+    """The platform, and how to say what goes on, with seconds since the start."""
+    started = time.monotonic()
+
+    def say(text: str) -> None:
+        console.print(f"[dim]{time.monotonic() - started:6.0f} s[/dim]  {text}", soft_wrap=True)
+
+    confirm = typer.confirm if sys.stdin.isatty() else lambda question: False
+    return bring_up(NAME, backend, say, console, confirm=confirm), say
+
+
+def tell_completion(account: steps.Account) -> None:
+    """What the completion's account holds, in words."""
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    table.add_row("prompt", f"{account.prompt_tokens} tokens, prefilled in one pod, decoded in another")
+    table.add_row("first token", f"{account.first_token_seconds:.2f} s after the request (port-forward included)")
+    table.add_row("KV moved", f"{account.transferred_bytes / 1e6:.1f} MB pulled by the decode pod")
+    table.add_row("recomputed", f"{account.decode_recomputed_tokens} of the prompt's tokens by the decode pod")
+    table.add_row("text", account.text.strip().replace("\n", " "))
+    equal = "yes" if account.texts_equal else "NO"
+    table.add_row("same text", f"{equal}, compared with an Aggregated run of the same prompt")
+    console.print()
+    console.print(table)
+
+
 def tell(played: Played) -> None:
     """The burst's figures, side by side."""
     table = Table(box=None, pad_edge=False, title="the burst, three times at once", title_justify="left")
-    table.add_column("")
+    table.add_column(no_wrap=True)
     for name in ("start", "requests", "failed", "attained", "acc.-hours", "ratio moves", "size moves"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, one in played.figures.items():
