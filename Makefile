@@ -43,4 +43,7 @@ test: setup ## what CI runs: lint, unit, property, chart, kernel and end-to-end 
 bench: setup ## gateway, operator and engine measured; writes docs/benchmarks (BENCH=gateway ARGS="--repeats 1 --no-write")
 	@for part in $(BENCH); do PYTHONPATH=operator $(PYTHON) -m bench.$$part $(ARGS) || exit 1; done
 
-.PHONY: help setup demo clean-demo up down images generate lint unit test bench
+evidence: setup ## what the simulator and the autoscaler are judged by, one JSON line an item (ONLY=name for one)
+	@PYTHONPATH=operator $(PYTHON) -m bench.evidence $(or $(ONLY),--all)
+
+.PHONY: help setup demo clean-demo up down images generate lint unit test bench evidence

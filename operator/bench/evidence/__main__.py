@@ -1,4 +1,4 @@
-"""`python -m bench.evidence [NAME…]`, in `operator/`: run items of the evidence, one JSON line of figures each.
+"""`python -m bench.evidence [NAME…]`, in `operator/` (or `make evidence [ONLY=NAME]`): run items of the evidence, one JSON line of figures each.
 
 Each line has `name`, `ok` and `worst`. `--list` names them; without names, those marked quick run. Exit status 1 if an
 item is not ok.
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from bench.evidence import distserve, dynamo, floors, frontier, oracle, silicon, speed
+from bench.evidence import distserve, dynamo, dynamo_inside, floors, frontier, oracle, silicon, speed, vllm
 
 
 class Item(NamedTuple):
@@ -23,8 +23,10 @@ class Item(NamedTuple):
 
 ITEMS = {
     "distserve": Item(distserve.sweep, True, "35 cells of DistServe's own simulator"),
+    "vllm-runs": Item(vllm.compare, True, "three measured runs of vLLM, calibrated on one half, judged on the other"),
     "silicon": Item(silicon.compare, True, "the roofline against 35 measured deployments, and its bound"),
     "dynamo-static": Item(dynamo.sweep, True, "eight static ratios of Dynamo 1.4.2's replay"),
+    "dynamo-inside": Item(dynamo_inside.compare, False, "our law inside Dynamo 1.4.2's own replay (installs it)"),
     "floor-five-fixed": Item(floors.five_fixed, True, "five fixed replicas behind the gateway"),
     "floor-traces": Item(floors.traces, True, "the law on five traces, one default"),
     "floor-mixes": Item(floors.mixes, False, "role changes against the best static ratio, fixed budget"),
@@ -40,6 +42,7 @@ def main() -> int:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(prog="python -m bench.evidence", description="Evidence, one JSON line an item.")
     parser.add_argument("names", nargs="*", choices=[*ITEMS, []], help="items; default: the quick ones")
+    parser.add_argument("--all", action="store_true", help="every item, the long ones too")
     parser.add_argument("--list", action="store_true", help="name the items and what they show")
     options = parser.parse_args()
     if options.list:
@@ -47,7 +50,7 @@ def main() -> int:
             print(f"{name:16} {'quick' if item.quick else 'long':6} {item.words}")
         return 0
     ok = True
-    for name in options.names or [name for name, item in ITEMS.items() if item.quick]:
+    for name in options.names or [name for name, item in ITEMS.items() if item.quick or options.all]:
         figures = ITEMS[name].run()
         ok &= bool(figures["ok"])
         print(json.dumps(figures), flush=True)

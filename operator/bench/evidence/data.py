@@ -1,6 +1,7 @@
 """The traces and golden tables beside this module, read."""
 
 import csv
+import gzip
 from collections.abc import Iterable
 from pathlib import Path
 from random import Random
@@ -47,6 +48,7 @@ def subsample(arrivals: Iterable[Arrival], seed: int, share: float = 0.95) -> li
 
 
 def table(name: str) -> list[dict[str, str]]:
-    """A golden table."""
-    with (HERE / name).open() as file:
+    """A table of measured or golden figures."""
+    path = HERE / name
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
         return list(csv.DictReader(file))
