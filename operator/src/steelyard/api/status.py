@@ -69,14 +69,20 @@ class ObjectivesStatus(Record):
 
 
 class Memory(Record):
-    """Memory of one engine replica."""
+    """Memory of one accelerator of a replica that writes answers, computed from the model's shape and the number formats."""
 
     weights: Text | None = None
-    """Bytes of the weights, as a quantity."""
+    """Bytes of its share of the weights, as a quantity."""
     kv_cache: Text | None = None
-    """Bytes of the KV cache, as a quantity."""
+    """Bytes that are left for the KV cache, as a quantity."""
+    other: Text | None = None
+    """Bytes of activations, adapters, a draft model and the engine's workspace, as a quantity."""
+    available: Text | None = None
+    """Bytes the engine may use, as a quantity."""
     tokens: Annotated[int, Field(ge=0)] | None = None
-    """Tokens the KV cache holds."""
+    """Tokens of KV that one replica holds, in sequences of the full context."""
+    sequences: Annotated[int, Field(ge=0)] | None = None
+    """Sequences of the full context that one replica holds at once."""
 
 
 class Decision(Record):
@@ -126,7 +132,7 @@ class Status(Record):
     objectives: ObjectivesStatus | None = None
     """How well the objectives were met."""
     memory: Memory | None = None
-    """Memory of one engine replica. Not written yet."""
+    """Memory of one accelerator of a replica. Absent where the model or the accelerator is not known well enough."""
     decision: Decision | None = None
     """The latest decision of the autoscaler. Absent in mode Off, and where the operator has no Prometheus."""
     history: Annotated[tuple[Decision, ...], Field(max_length=10, json_schema_extra=_ATOMIC)] = ()
@@ -138,5 +144,5 @@ class Status(Record):
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = ()
-    """Standing statements: Accepted, ModelReady, Progressing, Available, MetricsFresh, ObjectivesMet, ScalingActive,
-    ScalingLimited, Paused."""
+    """Standing statements: Accepted, ObjectivesFeasible, ModelReady, Progressing, Available, MetricsFresh, ObjectivesMet,
+    ScalingActive, ScalingLimited, Paused."""

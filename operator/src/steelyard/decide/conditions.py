@@ -50,6 +50,7 @@ def verdicts(snapshot: Snapshot, plan: Plan, failure: Failure | None) -> tuple[V
     """
     return (
         accepted(plan, failure),
+        objectives_feasible(plan),
         model_ready(snapshot, plan),
         progressing(snapshot, plan, failure),
         available(snapshot, plan),
@@ -66,7 +67,7 @@ def accepted(plan: Plan, failure: Failure | None) -> Verdict:
     |---|---|---|
     | refused by a check | False | the first refusal's |
     | a child was refused by the API server, or its name is taken | False | that |
-    | else | True | Valid |
+    | else | True | Valid, with what was found and is no refusal |
     """
     if plan.refusals:
         return Verdict(
@@ -74,7 +75,33 @@ def accepted(plan: Plan, failure: Failure | None) -> Verdict:
         )
     if failure is not None and failure.refused:
         return Verdict(ConditionType.ACCEPTED, "False", failure.reason, failure.message)
-    return Verdict(ConditionType.ACCEPTED, "True", Reason.VALID, "the spec can be served")
+    told = "; ".join(["the spec can be served", *(f"note: {finding}" for finding in plan.judgement.warned)])
+    return Verdict(ConditionType.ACCEPTED, "True", Reason.VALID, told)
+
+
+def objectives_feasible(plan: Plan) -> Verdict:
+    """Is every objective above what the hardware's peak allows for one request alone?
+
+    | state | status | reason |
+    |---|---|---|
+    | the spec cannot be read or is refused | Unknown | NotAccepted |
+    | no objective is set | Unknown | NoObjectives |
+    | the model's shape or the hardware's figures are not known | Unknown | NotEnoughFacts |
+    | an objective is below the bound | False | Unreachable |
+    | else | True | Feasible |
+    """
+    kind, reach = ConditionType.OBJECTIVES_FEASIBLE, plan.judgement.reach
+    if plan.service is None or plan.refusals:
+        return Verdict(kind, "Unknown", Reason.NOT_ACCEPTED, "nothing is compared for a spec that is not accepted")
+    goals = plan.service.spec.objectives
+    if goals.time_to_first_token is None and goals.time_per_output_token is None:
+        return Verdict(kind, "Unknown", Reason.NO_OBJECTIVES, "spec.objectives names no latency")
+    if reach is None:
+        said = "bounds need the facts of the model (spec.model.shape) and the figures of the accelerator"
+        return Verdict(kind, "Unknown", Reason.NOT_ENOUGH_FACTS, said)
+    if reach.problems:
+        return Verdict(kind, "False", Reason.UNREACHABLE, "; ".join(reach.problems))
+    return Verdict(kind, "True", Reason.FEASIBLE, f"by the hardware's peak {reach.words}")
 
 
 def model_ready(snapshot: Snapshot, plan: Plan) -> Verdict:

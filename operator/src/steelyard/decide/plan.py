@@ -16,6 +16,8 @@ from pydantic import ValidationError
 from steelyard.api.labels import PAUSED, RENDER
 from steelyard.api.service import InferenceService
 from steelyard.decide import accept, fingerprint, replicas
+from steelyard.decide.feasibility.judge import Judgement
+from steelyard.decide.feasibility.service import judged
 from steelyard.decide.snapshot import Body, Revision, Snapshot
 
 
@@ -31,6 +33,7 @@ class Plan:
     spec_hash: str
     scales: tuple[replicas.Scale, ...]
     autoscaled: bool = False  # numbers follow the load, and the autoscaler reports on them
+    judgement: Judgement = Judgement()  # noqa: RUF009 (it is frozen)
 
 
 def plan(snapshot: Snapshot, autoscaled: bool = False) -> Plan:
@@ -38,8 +41,10 @@ def plan(snapshot: Snapshot, autoscaled: bool = False) -> Plan:
     annotations = snapshot.service["metadata"].get("annotations") or {}
     paused = annotations.get(PAUSED) == "true"
     service, refusals = read(snapshot.service)
+    judgement = Judgement()
     if service is not None:
-        refusals = accept.refusals(service, snapshot.accelerators)
+        judgement = judged(service, snapshot.accelerators)
+        refusals = accept.refusals(service, snapshot.accelerators, judgement)
     if service is None or refusals:
         return Plan(
             service,
@@ -50,6 +55,7 @@ def plan(snapshot: Snapshot, autoscaled: bool = False) -> Plan:
             spec_hash="",
             scales=(),
             autoscaled=autoscaled,
+            judgement=judgement,
         )
     wanted = fingerprint.spec_hash(service, annotations.get(RENDER, ""))
     current = snapshot.current
@@ -63,6 +69,7 @@ def plan(snapshot: Snapshot, autoscaled: bool = False) -> Plan:
         spec_hash=wanted,
         scales=() if paused else replicas.scales(service, {d.pool: d for d in snapshot.deployments}, autoscaled),
         autoscaled=autoscaled,
+        judgement=judgement,
     )
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from steelyard.api.labels import DECODE, GATEWAY_PORT, PREFILL
+from steelyard.api.labels import AGGREGATED, DECODE, GATEWAY_PORT, PREFILL
 from steelyard.api.reasons import ConditionType, EventReason, Reason
-from steelyard.api.status import Condition, RoleStatus, Status
+from steelyard.api.status import Condition, Memory, RoleStatus, Status
 from steelyard.decide.conditions import Failure, Verdict, served_roles, verdicts
 from steelyard.decide.plan import Plan
 from steelyard.decide.replicas import CREATED_WITH
@@ -47,9 +47,34 @@ def status(snapshot: Snapshot, plan: Plan, failure: Failure | None, now: datetim
         url=f"http://{meta['name']}.{meta['namespace']}.svc:{GATEWAY_PORT}/v1" if roles else None,
         ratio=ratio,
         ready=f"{ready}/{desired}" if roles else None,
+        memory=memory(plan),
         conditions=conditions,
         **roles,  # type: ignore[arg-type]
     ).manifest()
+
+
+def memory(plan: Plan) -> Memory | None:
+    """What was computed for the replicas that write answers."""
+    if plan.service is None or plan.refusals:
+        return None
+    counted = next(
+        (plan.judgement.memory[role] for role in (DECODE, AGGREGATED) if role in plan.judgement.memory), None
+    )
+    if counted is None:
+        return None
+    context = plan.service.spec.model.context_length
+    return Memory(
+        weights=_gibibytes(counted.weights),
+        kv_cache=_gibibytes(max(counted.left, 0.0)),
+        other=_gibibytes(counted.fixed - counted.weights),
+        available=_gibibytes(counted.available),
+        tokens=counted.tokens(context),
+        sequences=counted.sequences(context),
+    )
+
+
+def _gibibytes(size: float) -> str:
+    return f"{size / 2**30:.3g}Gi" if size >= 2**30 else f"{size / 2**20:.0f}Mi"
 
 
 def role_status(snapshot: Snapshot, plan: Plan, role: str) -> RoleStatus:
