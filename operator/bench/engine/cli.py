@@ -55,9 +55,9 @@ async def _measure(rounds: int, console: Console) -> Result:
     said = silence()
     handed = await handoffs(model, rounds)
     say("starts and hand-offs measured")
-    async with served(model) as engine:
+    async with served(model, "reproducible") as engine, served(model, "fast") as fast:
         defaults, settings = (Bare(model, _BARE_TOKENS, _BARE_SEQUENCES, ours) for ours in (False, True))
-        taken = await turns(engine, defaults, settings, rounds, say)
+        taken = await turns(engine, fast, defaults, settings, rounds, say)
     del said  # llama.cpp writes to it until here
     return result(taken, handed, started, core)
 

@@ -19,9 +19,10 @@ _LOAD_SECONDS = 120.0
 
 
 @asynccontextmanager
-async def served(model: Path) -> AsyncIterator[Served]:
-    """The engine with the defaults of its command line, loaded and warm."""
-    settings = read_arguments(["--backend", "llama", "--served-name", "bench", "--model", str(model)])
+async def served(model: Path, numerics: str) -> AsyncIterator[Served]:
+    """The engine with these numerics and else the defaults of its command line, loaded and warm."""
+    command = ["--backend", "llama", "--served-name", "bench", "--model", str(model), "--numerics", numerics]
+    settings = read_arguments(command)
     engine = Engine(make_backend(settings), settings.options)
     engine.start()
     try:

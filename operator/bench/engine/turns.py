@@ -40,22 +40,29 @@ WORKS = (
 )
 
 
-async def turns(engine: Served, defaults: Bare, settings: Bare, rounds: int, say: Callable[[str], None]) -> list[Turn]:
+async def turns(
+    engine: Served, fast: Served, defaults: Bare, settings: Bare, rounds: int, say: Callable[[str], None]
+) -> list[Turn]:
     """Every work `rounds` times; the order is turned round each time, and a first round that warms all does not count."""
     chance, found = random.Random(4), []
+    loops, engines = {"defaults": defaults, "settings": settings}, {"engine": engine, "fast": fast}
     for number in range(rounds + 1):
         for work in WORKS:
             prompts = work.prompts(chance)
             speeds = {}
-            for name in ("engine", "defaults", "settings")[:: 1 if number % 2 else -1]:
-                if name == "engine":
-                    spent = await (engine.decode(prompts, work.steps) if work.steps else engine.prefill(prompts))
+            for name in ("engine", "defaults", "fast", "settings")[:: 1 if number % 2 else -1]:
+                if name in engines:
+                    one = engines[name]
+                    spent = await (one.decode(prompts, work.steps) if work.steps else one.prefill(prompts))
                 else:
-                    bare = defaults if name == "defaults" else settings
+                    bare = loops[name]
                     spent = bare.decode(prompts, work.steps) if work.steps else bare.prefill(prompts)
                 speeds[name] = work.tokens / spent
             if number:
                 found.append(Turn(work.name, **speeds))
-        last = ", ".join(f"{turn.work} {turn.engine / turn.defaults:.2f}×" for turn in found[-len(WORKS) :])
+        last = ", ".join(
+            f"{turn.work} {turn.engine / turn.defaults:.2f}×, {turn.fast / turn.defaults:.2f}×"
+            for turn in found[-len(WORKS) :]
+        )
         say(f"round {number} of {rounds} {last}".rstrip())
     return found

@@ -95,12 +95,17 @@ steelyard_queue_oldest_wait_seconds 0.5
 
 
 def test_ratios_are_taken_within_a_turn() -> None:
-    turns = [Turn("decode", 90.0, 100.0, 90.0), Turn("decode", 45.0, 50.0, 50.0), Turn("decode", 20.0, 10.0, 20.0)]
+    turns = [
+        Turn("decode", 90.0, 95.0, 100.0, 90.0),
+        Turn("decode", 45.0, 50.0, 50.0, 50.0),
+        Turn("decode", 20.0, 9.0, 10.0, 20.0),
+    ]
     (found,) = speeds(turns)
     assert found.to_defaults == pytest.approx(0.9)
     assert found.to_settings == pytest.approx(1.0)
     assert found.reached
     assert not replace(found, to_defaults=0.89).reached
+    assert (found.fast_to_defaults, found.reached_fast) == (pytest.approx(0.95), True)
 
 
 def test_a_handoff_is_told_for_a_thousand_tokens() -> None:

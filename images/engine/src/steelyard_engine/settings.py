@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 from .backends import Backend
 from .backends.simulated import SimulatedBackend
@@ -32,6 +32,7 @@ class Settings:
     kv_tokens: int | None
     drain_timeout: float
     threads: int
+    numerics: Literal["reproducible", "fast"]
     options: Options
 
 
@@ -81,6 +82,12 @@ def read_arguments(arguments: Sequence[str] | None = None) -> Settings:
         help="seconds for running requests after SIGTERM; default %(default)s",
     )
     flag("--threads", type=_positive, default=1, help="of computation (llama); default %(default)s")
+    flag(
+        "--numerics",
+        choices=("reproducible", "fast"),
+        default="reproducible",
+        help="reproducible: a text does not depend on load; fast: llama.cpp's own batches (llama); default %(default)s",
+    )
     found = parser.parse_args(arguments)
     if found.backend == "llama" and found.model is None:
         parser.error("--backend llama needs --model with a GGUF file")
@@ -106,6 +113,7 @@ def read_arguments(arguments: Sequence[str] | None = None) -> Settings:
         kv_tokens=found.kv_tokens,
         drain_timeout=found.drain_timeout,
         threads=found.threads,
+        numerics=found.numerics,
         options=options,
     )
 
@@ -130,6 +138,7 @@ def make_backend(settings: Settings) -> Backend:
             slots=sequences * (1 + _PREFIX_SLOTS),
             batch_tokens=max(settings.options.max_batch_tokens, settings.context_length),
             threads=settings.threads,
+            numerics=settings.numerics,
         )
     if blocks_for(settings.context_length) > backend.kv_tokens // BLOCK:
         raise ValueError(

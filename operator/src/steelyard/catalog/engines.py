@@ -189,7 +189,8 @@ class Engine:
     variables: Owners
     backend: str = ""  # value of the embedded engine's --backend
     version: str = ""  # that its builder writes flags for, where the service names none; ours have the operator's
-    every_flag_known: bool = False  # a flag without an owner does not exist
+    every_flag_known: bool = False  # a flag without an owner that is not the user's does not exist
+    users_flags: tuple[str, ...] = ()  # of those that are known: what no typed field owns, for spec.engine.args
     processors_only: bool = False  # it computes on plain processors and on nothing else
 
 
@@ -201,6 +202,7 @@ ENGINES: Mapping[str, Engine] = {
         variables=OWNED_VARIABLES,
         backend="llama",
         every_flag_known=True,
+        users_flags=("--numerics",),
         processors_only=True,
     ),
     "simulated": Engine(

@@ -39,7 +39,7 @@ def found(service: InferenceService) -> Iterator[Finding]:
 
 def _args(field: str, engine: str, args: tuple[str, ...], known: bool) -> Iterator[Finding]:
     """Refuse flags that a typed field owns, flags that a variable spells, and, where the engine is the one that we know,
-    all others: each of its flags has an owner.
+    all others but the few that are the user's: each of its flags is known.
 
     An unknown argument would end every start with a usage message in a log that nobody reads (C27, G08). The kubelet
     puts variables into arguments before the engine sees them, so `$(A)` may become any flag.
@@ -48,6 +48,8 @@ def _args(field: str, engine: str, args: tuple[str, ...], known: bool) -> Iterat
         owned = flag_owner(engine, argument)
         if owned is None:
             value_of_last = index > 0 and args[index - 1].startswith("-") and "=" not in args[index - 1]
+            if known and argument.split("=", 1)[0] in ENGINES[engine].users_flags:
+                continue
             if known and (argument.startswith("-") or not value_of_last):  # a value was judged with its flag
                 problem = (
                     "the engine has no such flag; leave it out, or name the image that has it in spec.engine.image"

@@ -1,10 +1,11 @@
 """llama.cpp through its low-level API: one context, one unified KV cache, many sequences in a batch.
 
-Its one idea is that numbers must not depend on circumstances. With flash attention, micro-batches below the size where
-llama.cpp's CPU kernels switch to tiles (64 rows), weights that are not repacked, and cells filled in order (`cells.py`),
-a token's logits are bit for bit the same alone or in a batch, however its prompt was cut, and after its state came from
-another process. Hence a greedy answer of a prefill/decode pair equals the aggregated one exactly, under any load. The
-price measured on SmolLM2 is a tenth of the prefill speed.
+Its one idea is that numbers must not depend on circumstances, unless the user asks for speed (`Numerics`). With flash
+attention, micro-batches below the size where llama.cpp's CPU kernels switch to tiles (64 rows), weights that are not
+repacked, and cells filled in order (`cells.py`), a token's logits are bit for bit the same alone or in a batch, however its
+prompt was cut, and after its state came from another process. Hence a greedy answer of a prefill/decode pair equals the
+aggregated one exactly, under any load. The price is a fifth of the prefill speed of a lone prompt
+(docs/benchmarks/engine.md); `fast` numerics give up the promise and its price.
 """
 
 import ctypes
@@ -12,6 +13,7 @@ import logging
 from collections.abc import Sequence as Tokens
 from hashlib import blake2b
 from pathlib import Path
+from typing import Literal
 
 import llama_cpp
 import numpy as np
@@ -23,7 +25,8 @@ from .cells import Cells
 
 log = logging.getLogger(__name__)
 
-MICRO_BATCH = 32  # rows; see above
+Numerics = Literal["reproducible", "fast"]
+MICRO_BATCH = 32  # rows, of reproducible numerics; see above
 _HEADROOM = 4  # a quarter more cells than `kv_tokens`, so that they are moved when it pays, not when they run out
 _PREFIXES = 4  # prefixes kept for reuse are bytes outside of the cache, so they get a quarter of its memory once more
 _INNER_SLOTS = 2  # sequences that `Cells` uses for itself
@@ -37,16 +40,26 @@ class LlamaBackend:
     default_answer: int | None = None
 
     def __init__(
-        self, model: Path, context_length: int, kv_tokens: int, slots: int, batch_tokens: int, threads: int
+        self,
+        model: Path,
+        context_length: int,
+        kv_tokens: int,
+        slots: int,
+        batch_tokens: int,
+        threads: int,
+        numerics: Numerics = "reproducible",
     ) -> None:
         self._path = _find(model)
         self._context_length = context_length
         self._batch_tokens = batch_tokens
         self._threads = threads
+        self._numerics = numerics
         self.kv_tokens = kv_tokens
         self.prefix_tokens = max(kv_tokens // _PREFIXES, min(context_length, kv_tokens))
         self.slots = min(slots, llama_cpp.llama_max_parallel_sequences() - _INNER_SLOTS)
         self.layout = f"llama.cpp {llama_cpp.__version__} f16"
+        if numerics != "reproducible":  # the bytes look alike; an engine that promises one text must not take them
+            self.layout += f" {numerics}"
         self.model_id = ""
         self.chat_template = ""
         self.special: dict[str, str] = {}
@@ -59,7 +72,7 @@ class LlamaBackend:
         llama_cpp.llama_log_set(self._log, ctypes.c_void_p(0))
         llama_cpp.llama_backend_init()
         parameters = llama_cpp.llama_model_default_params()
-        parameters.use_extra_bufts = False
+        parameters.use_extra_bufts = self._numerics == "fast"
         self._model = llama_cpp.llama_model_load_from_file(str(self._path).encode(), parameters)
         if not self._model:
             raise ValueError(f"--model {self._path}: llama.cpp cannot load it")
@@ -146,7 +159,8 @@ class LlamaBackend:
         parameters = llama_cpp.llama_context_default_params()
         parameters.n_ctx = self.kv_tokens + max(self._batch_tokens, self.kv_tokens // _HEADROOM)
         parameters.n_batch = self._batch_tokens
-        parameters.n_ubatch = MICRO_BATCH
+        if self._numerics == "reproducible":
+            parameters.n_ubatch = MICRO_BATCH
         parameters.n_seq_max = self.slots + _INNER_SLOTS
         parameters.n_threads = parameters.n_threads_batch = self._threads
         parameters.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
