@@ -26,6 +26,8 @@ PROFILE = {
     "transferBytesPerSecond": 1e9,
     "bytesPerToken": 1000,
 }
+PROMPT = "Weights slide along the beam until both sides rest. " * 3
+REMOTE_DECODE = {"do_remote_decode": True, "do_remote_prefill": False}
 _START_SECONDS = 60
 TLS = ssl.create_default_context()  # unused, but reading the certificates anew takes 25 ms a call
 
@@ -135,6 +137,24 @@ def start_simulated(start_engine: Start, tmp_path_factory: pytest.TempPathFactor
         return start_engine(**(values | flags))
 
     return start
+
+
+@pytest.fixture(scope="module")
+def prefill(start_simulated: Start) -> Running:
+    """Return a simulated engine that prefills for `decode`."""
+    return start_simulated()
+
+
+@pytest.fixture(scope="module")
+def decode(start_simulated: Start) -> Running:
+    """Return a simulated engine that goes on where `prefill` ended."""
+    return start_simulated()
+
+
+def hand_off(prefill: Running, prompt: str = PROMPT) -> dict[str, Any]:
+    """Let an engine prefill and hold the state; return where it can be fetched."""
+    answer = prefill.complete(prompt, max_tokens=1, stream=False, kv_transfer_params=REMOTE_DECODE)
+    return answer["kv_transfer_params"]
 
 
 @pytest.fixture(scope="session")
