@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from steelyard_engine.backends import StateRefused
 from steelyard_engine.sampling import Sampling
-from steelyard_engine.scheduler import Chunk, Free, Sequence, Share
+from steelyard_engine.steps import Chunk, Free, Sequence, Share
 
 STORY = "The old clock in the tower struck thirteen, and everybody in the square looked up, for it had never done that."
 

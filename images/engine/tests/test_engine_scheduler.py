@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from steelyard_engine.kv import BLOCK, blocks_for
-from steelyard_engine.scheduler import Free, Limits, Restore, Scheduler, Sequence, Share, Step
+from steelyard_engine.scheduler import Scheduler
+from steelyard_engine.steps import Free, Limits, Restore, Sequence, Share, Step
 
 
 def limits(**changes: object) -> Limits:

@@ -19,7 +19,8 @@ from .handoff import Held, Pulled, new_capability, pack_header
 from .kv import BLOCK
 from .metrics import Gauges, Metrics, Spent
 from .sampling import Sampling
-from .scheduler import Batching, Limits, Restore, Scheduler, Sequence, Step
+from .scheduler import Scheduler
+from .steps import Batching, Limits, Restore, Sequence, Step
 from .text import TextStream
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from .scheduler import Sequence as Scheduled
+from .steps import Sequence as Scheduled
 
 MAGIC = b"SYKV"
 FORMAT = 1

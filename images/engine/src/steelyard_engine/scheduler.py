@@ -13,116 +13,15 @@ Rules:
   is computed again later. The oldest gives way to held sequences only, whose leases end; hence every sequence ends.
 - A transferred sequence starts with all of its prompt but the last token computed, and runs that one as its first decode.
 
-Batching strategies: `chunked` mixes decodes with pieces of prompts under the token budget. `continuous` runs whole
-prompts first, then decodes. `static` and `dynamic` form a batch while nothing runs and finish it before the next;
-`dynamic` waits up to `max_wait` seconds for the batch to fill.
+Which prompts start and what runs beside what is a strategy's: `batching.py`.
 """
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
 
+from .batching import strategy
 from .kv import BLOCK, KvPool, blocks_for, extend_keys
-
-Batching = Literal["continuous", "chunked", "static", "dynamic"]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Sizes of the engine: running sequences, tokens of a step, KV in tokens, slots (KV owners), seconds to wait, and how
-    much of the KV may be kept for reuse while nobody uses it (None: all).
-    """
-
-    max_sequences: int
-    max_batch_tokens: int
-    kv_tokens: int
-    slots: int
-    batching: Batching = "chunked"
-    max_wait: float = 0.05
-    prefix_tokens: int | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Sequence:
-    """One request inside the scheduler; only the scheduler changes it."""
-
-    id: int
-    prompt: tuple[int, ...]
-    max_tokens: int
-    arrival: float
-    transferred: int = 0  # leading prompt tokens whose state comes from another engine
-    tokens: list[int] = field(default_factory=list)
-    keys: list[bytes] = field(default_factory=list)
-    computed: int = 0
-    cached: int = 0  # prompt tokens found in the prefix cache at first admission
-    slot: int = -1
-    registered: int = 0  # blocks that others may find in the prefix cache
-    started: float | None = None  # time of first admission
-
-    def __post_init__(self) -> None:
-        self.tokens = list(self.prompt)
-        extend_keys(self.keys, self.tokens)
-
-    @property
-    def generated(self) -> int:
-        """Tokens sampled so far."""
-        return len(self.tokens) - len(self.prompt)
-
-    @property
-    def pending(self) -> int:
-        """Tokens that must be run before the next one can be sampled."""
-        return len(self.tokens) - self.computed
-
-
-@dataclass(frozen=True, slots=True)
-class Free:
-    """Drop the KV of `slot`."""
-
-    slot: int
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Let `slot` hold the first `tokens` tokens of `source` too."""
-
-    source: int
-    slot: int
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Restore:
-    """Load the transferred state of a sequence into its slot."""
-
-    sequence: Sequence
-
-
-Operation = Free | Share | Restore
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Run `tokens[start:end]` of a sequence; sample the next token after it where `sample`."""
-
-    sequence: Sequence
-    start: int
-    end: int
-    sample: bool
-
-    @property
-    def is_decode(self) -> bool:
-        """Say whether this is one token of a running answer, not a piece of a prompt."""
-        return self.end - self.start == 1 and self.sample and self.start > 0
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Operations in order, then chunks as one batch; `kv_use` is the share of KV in use, 0 to 1."""
-
-    operations: tuple[Operation, ...]
-    chunks: tuple[Chunk, ...]
-    kv_use: float
+from .steps import Chunk, Free, Limits, Operation, Restore, Sequence, Share, Step
 
 
 class Scheduler:
@@ -130,6 +29,7 @@ class Scheduler:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        self._strategy = strategy(limits.batching)
         self.pool = KvPool(limits.kv_tokens, limits.prefix_tokens)
         self.waiting: deque[Sequence] = deque()
         self.running: dict[int, Sequence] = {}  # by id, oldest admission first
@@ -159,16 +59,13 @@ class Scheduler:
 
     def plan(self, now: float) -> Step | None:
         """Return the next step, or None where nothing is to be done until `wake_at`."""
-        chunks = self._chunks_chunked(now) if self.limits.batching == "chunked" else self._chunks_whole(now)
+        chunks = self._strategy.chunks(self, now)
         operations, self._operations = tuple(self._operations), []
         return Step(operations, tuple(chunks), self.kv_use) if chunks or operations else None
 
     def wake_at(self, now: float) -> float | None:
         """Return when a waiting batch must start although it is not full; None: only an event brings new work."""
-        if self.limits.batching != "dynamic" or not self.waiting or self.running:
-            return None
-        due = self.waiting[0].arrival + self.limits.max_wait
-        return due if due > now else None
+        return self._strategy.wake_at(self, now)
 
     def commit(self, step: Step, sampled: Mapping[int, int]) -> list[Sequence]:
         """Record that `step` ran and gave `sampled` (sequence id → token); return the sequences that got a token.
@@ -212,73 +109,7 @@ class Scheduler:
         if self.held.pop(sequence.id, None) is not None:
             self._soften(sequence)
 
-    def _chunks_chunked(self, now: float) -> list[Chunk]:
-        """Decodes first, one token each; then pieces of prompts, oldest first, then admissions, within the budget."""
-        chunks = self._decodes()
-        budget = self.limits.max_batch_tokens - len(chunks)
-        for sequence in self.running.values():
-            if sequence.pending > 1 and budget > 0:
-                chunks.append(self._piece(sequence, budget))
-                budget -= chunks[-1].end - chunks[-1].start
-        while budget > 0 and (admitted := self._admit(now)) is not None:
-            chunks.append(self._piece(admitted, budget))
-            budget -= chunks[-1].end - chunks[-1].start
-        return chunks
-
-    def _chunks_whole(self, now: float) -> list[Chunk]:
-        """Admit and run whole prompts as far as the budget goes, else decode; a long prompt runs in a pass of its own."""
-        limits = self.limits
-        open_batch = limits.batching == "continuous" or not self.running
-        if limits.batching == "dynamic" and len(self.waiting) < limits.max_sequences:
-            open_batch = open_batch and bool(self.waiting) and now >= self.waiting[0].arrival + limits.max_wait
-        while open_batch and self._admit(now) is not None:
-            pass
-        chunks: list[Chunk] = []
-        budget = limits.max_batch_tokens
-        for sequence in self.running.values():
-            prefill = sequence.pending > 1 or sequence.computed == 0
-            if prefill and (not chunks or sequence.pending <= budget):
-                chunks.append(self._piece(sequence, sequence.pending))
-                budget -= chunks[-1].end - chunks[-1].start
-        return chunks or self._decodes()
-
-    def _piece(self, sequence: Sequence, budget: int) -> Chunk:
-        end = min(sequence.computed + budget, len(sequence.tokens))
-        return Chunk(sequence, sequence.computed, end, end == len(sequence.tokens))
-
-    def _decodes(self) -> list[Chunk]:
-        """One token for each running sequence that has only one to run, oldest first, growing its KV or preempting."""
-        chunks: list[Chunk] = []
-        for sequence in list(self.running.values()):
-            if len(chunks) == self.limits.max_batch_tokens:
-                break
-            if sequence.pending == 1 and sequence.id in self.running and self._grow(sequence):
-                chunks.append(Chunk(sequence, sequence.computed, sequence.computed + 1, True))
-        return chunks
-
-    def _grow(self, sequence: Sequence) -> bool:
-        """Get KV for all tokens of a sequence, from younger ones if need be; False where it had to give way itself."""
-        need = blocks_for(len(sequence.tokens))
-        while self.pool.available < need - len(self.pool.blocks(sequence.id)):
-            victim = next(reversed(self.running.values()))
-            self.preemptions += 1
-            self._requeue(victim)
-            if victim is sequence:
-                return False
-        self._forget(self.pool.grow(sequence.id, need))
-        return True
-
-    def _requeue(self, sequence: Sequence) -> None:
-        """Take KV and slot from a running sequence and put it at the head of the queue, to be computed anew."""
-        del self.running[sequence.id]
-        self.pool.release(sequence.id)
-        self._forget([sequence.id])
-        sequence.transferred = 0
-        sequence.computed = 0
-        sequence.registered = 0
-        self.waiting.appendleft(sequence)
-
-    def _admit(self, now: float) -> Sequence | None:
+    def admit(self, now: float) -> Sequence | None:
         """Start the sequence at the head of the queue, if a place, a slot and KV are there."""
         if not self.waiting or len(self.running) == self.limits.max_sequences:
             return None
@@ -316,6 +147,38 @@ class Scheduler:
             sequence.computed = restored
         self.running[sequence.id] = sequence
         return sequence
+
+    def decodes(self) -> list[Chunk]:
+        """One token for each running sequence that has only one to run, oldest first, growing its KV or preempting."""
+        chunks: list[Chunk] = []
+        for sequence in list(self.running.values()):
+            if len(chunks) == self.limits.max_batch_tokens:
+                break
+            if sequence.pending == 1 and sequence.id in self.running and self._grow(sequence):
+                chunks.append(Chunk(sequence, sequence.computed, sequence.computed + 1, True))
+        return chunks
+
+    def _grow(self, sequence: Sequence) -> bool:
+        """Get KV for all tokens of a sequence, from younger ones if need be; False where it had to give way itself."""
+        need = blocks_for(len(sequence.tokens))
+        while self.pool.available < need - len(self.pool.blocks(sequence.id)):
+            victim = next(reversed(self.running.values()))
+            self.preemptions += 1
+            self._requeue(victim)
+            if victim is sequence:
+                return False
+        self._forget(self.pool.grow(sequence.id, need))
+        return True
+
+    def _requeue(self, sequence: Sequence) -> None:
+        """Take KV and slot from a running sequence and put it at the head of the queue, to be computed anew."""
+        del self.running[sequence.id]
+        self.pool.release(sequence.id)
+        self._forget([sequence.id])
+        sequence.transferred = 0
+        sequence.computed = 0
+        sequence.registered = 0
+        self.waiting.appendleft(sequence)
 
     def _soften(self, sequence: Sequence) -> None:
         self._forget(self.pool.soften(sequence.id, sequence.computed))

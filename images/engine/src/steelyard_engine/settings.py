@@ -12,7 +12,7 @@ from .backends.simulated import SimulatedBackend
 from .engine import Options
 from .kv import BLOCK, blocks_for
 from .profile import read_profile
-from .scheduler import Batching
+from .steps import Batching
 
 _PREFIX_SLOTS = 3  # slots for reusable prefixes, for each running sequence
 _SIMULATED_SLOTS = 4096

@@ -7,7 +7,7 @@ from collections.abc import Sequence as Tokens
 from typing import Protocol
 
 from ..sampling import Sampling
-from ..scheduler import Chunk, Free, Share
+from ..steps import Chunk, Free, Share
 
 
 class StateRefused(Exception):

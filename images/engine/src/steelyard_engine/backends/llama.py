@@ -19,7 +19,7 @@ import llama_cpp
 import numpy as np
 
 from ..sampling import Sampling, choose
-from ..scheduler import Chunk, Free, Share
+from ..steps import Chunk, Free, Share
 from . import StateRefused
 from .cells import Cells
 

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from ..chat import CHATML
 from ..profile import Profile
 from ..sampling import Sampling
-from ..scheduler import Chunk, Free, Share
+from ..steps import Chunk, Free, Share
 
 _SENTENCE = (
     "the a one this steel yard beam weight scale ratio pan hook load balance moves holds slides turns rests tips "
