@@ -264,6 +264,7 @@ def test_gateways_are_told_how_many_sequences_a_decode_replica_may_hold() -> Non
 def test_what_gateways_are_told_is_put_back_and_the_settings_beside_it_stay(change: str) -> None:
     made = world()
     told, settings = told_slots(made), made.api.body("ConfigMap", "chat-gateway")["data"]["gateway.json"]
+    made.running["decode"] = 2.0  # a limit that keeps nobody waiting would be left as it is
     made.tick(4)
     if change == "by hand":
         made.api.edit("ConfigMap", "chat-gateway", {"data": {slots.FILE: slots.text(1)}})

@@ -8,9 +8,8 @@ Auto, as numbers of replicas do; it never admits more than `gateway.json` does.
 import json
 
 FILE = "decision.json"
-FOLLOWED_SHARE = (
-    0.1  # a change of less than this is left for later: contexts flicker, and each write reaches every gateway
-)
+FOLLOWED_SHARE = 0.1  # a change of less than this is left for later: contexts flicker, and all gateways hear of it
+NEAR_SHARE = 0.5  # a limit of which no replica holds as much keeps nobody waiting
 PAUSE_SECONDS = 15.0  # from one write to the next
 
 
@@ -28,6 +27,9 @@ def read(content: str | bytes | None) -> int | None:
     return slots if isinstance(slots, int) and not isinstance(slots, bool) and slots >= 1 else None
 
 
-def moved(told: int | None, wanted: int) -> bool:
-    """Whether what the gateways were told last is too far from what is right now."""
-    return told is None or abs(wanted - told) > FOLLOWED_SHARE * told
+def moved(told: int | None, wanted: int, held: float) -> bool:
+    """Whether what the gateways were told last is too far from what is right now, and matters: `held` are the sequences of the
+    decode replica that has the most."""
+    if told is None:
+        return True
+    return abs(wanted - told) > FOLLOWED_SHARE * told and held >= NEAR_SHARE * min(told, wanted)

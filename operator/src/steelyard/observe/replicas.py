@@ -32,6 +32,7 @@ class Gateway:
     address: str
     created: float
     uid: str
+    admission: str = ""  # the decode slots that its pod was annotated with last
 
 
 def engine_of(body: Body) -> Engine | None:
@@ -64,7 +65,8 @@ def gateway_of(body: Body) -> Gateway | None:
     pod = pod_of(body)
     if pod.pool or not pod.ready or pod.terminating or not status.get("podIP"):
         return None
-    return Gateway(meta["name"], status["podIP"], seconds(meta.get("creationTimestamp")) or 0.0, meta["uid"])
+    told = (meta.get("annotations") or {}).get(labels.ADMISSION, "")
+    return Gateway(meta["name"], status["podIP"], seconds(meta.get("creationTimestamp")) or 0.0, meta["uid"], told)
 
 
 def seconds(text: str | None) -> float | None:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from steelyard.apply.admission import admit
+from steelyard.api.labels import DECODE
+from steelyard.apply.admission import admit, remind
 from steelyard.apply.carry_out import carry_out
 from steelyard.apply.report import AUTOSCALER, tell, write_status
 from steelyard.decide import attained as goals
@@ -142,15 +143,19 @@ class Autoscaler:
         if decision is not None:
             done = carry_out(self.api, *key, seen.pods.engines, seen.pods.asked, decision)
             metrics.count_decision(*key, decision, done.scaled, done.relabelled)
-            self._admit(key, seen, decision, known, now)
+            self._admit(key, seen, signal, decision, known, now)
         self._report(key, seen, signal, decision, verdicts, known, now)
 
-    def _admit(self, key: Key, seen: View, decision: Decision, known: _Known, now: float) -> None:
+    def _admit(self, key: Key, seen: View, signal: Signals, decision: Decision, known: _Known, now: float) -> None:
         """Tell the gateways how many sequences a decode replica may hold, where that has moved."""
         number, there = decision.slots, seen.admission
-        if not decision.act or number is None or there is None or now - known.admitted_at < slots.PAUSE_SECONDS:
+        if not decision.act or number is None or there is None:
             return
-        if slots.moved(there.slots, number) and admit(self.api, *key, there.uid, seen.pods.gateways, number):
+        if there.slots is not None:
+            remind(self.api, key[0], seen.pods.gateways, there.slots)
+        held = max((r.running or 0.0 for r in signal.replicas if r.role == DECODE), default=0.0)
+        pause = now - known.admitted_at < slots.PAUSE_SECONDS
+        if not pause and slots.moved(there.slots, number, held) and admit(self.api, *key, there.uid, number):
             known.admitted_at = now
             metrics.DECODE_SLOTS.labels(*key).set(number)
 
