@@ -46,4 +46,7 @@ bench: setup ## gateway, operator and engine measured; writes docs/benchmarks (B
 evidence: setup ## what the simulator and the autoscaler are judged by, one JSON line an item (ONLY=name for one)
 	@PYTHONPATH=operator $(PYTHON) -m bench.evidence $(or $(ONLY),--all)
 
-.PHONY: help setup demo clean-demo up down images generate lint unit test bench evidence
+compare-batching: setup ## static, dynamic, continuous and chunked batching side by side on a real model; writes docs/benchmarks
+	@PYTHONPATH=operator $(PYTHON) -m bench.batching $(ARGS)
+
+.PHONY: help setup demo clean-demo up down images generate lint unit test bench evidence compare-batching
