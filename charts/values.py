@@ -40,6 +40,9 @@ class Images(Record):
     """The gateway in front of each service."""
     engine: Image = Image(repository="steelyard/engine")
     """The embedded engine (llama-cpp and simulated)."""
+    engines: Annotated[dict[EngineName, str], Field(max_length=8)] = Field(default_factory=dict)
+    """Whole names of the images of other engines, by spec.engine.name, such as vllm: vllm/vllm-openai:v0.32.0. The registry
+    above is not put before them. Empty: the projects' own images of the versions that this release writes flags for."""
 
 
 class PullSecret(Record):

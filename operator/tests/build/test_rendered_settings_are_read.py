@@ -14,7 +14,7 @@ import pytest
 from operator_bodies import KNOWN, SITE, service, simulated
 from steelyard.build.meta import Body
 from steelyard.build.render import children
-from steelyard.catalog.engines import EMBEDDED_FLAGS
+from steelyard.catalog.engines import EMBEDDED_FLAGS, ENGINES
 from steelyard.gateway.main import parse as read_gateway_arguments
 from steelyard.gateway.settings import Settings, parse_settings
 from steelyard_engine.profile import read_profile
@@ -64,7 +64,7 @@ def test_every_flag_of_the_engine_has_an_owner(capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit):
         read_arguments(["--help"])
     flags = set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out)) - {"--help"}
-    assert flags == set(EMBEDDED_FLAGS)
+    assert flags == {*EMBEDDED_FLAGS, *ENGINES["llama-cpp"].users_flags}
 
 
 def test_threads_are_whole_cores_and_at_least_one() -> None:

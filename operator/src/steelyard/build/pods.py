@@ -30,7 +30,17 @@ from steelyard.api.service import InferenceService
 from steelyard.build import security, template
 from steelyard.build.engines import choose
 from steelyard.build.engines.parts import Parts
-from steelyard.build.meta import ENGINE, FOLLOWER, LIFECYCLE, STANDSTILL, Body, child, engine_labels, pull_secrets
+from steelyard.build.meta import (
+    ENGINE,
+    FIRST_PROCESS,
+    FOLLOWER,
+    LIFECYCLE,
+    STANDSTILL,
+    Body,
+    child,
+    engine_labels,
+    pull_secrets,
+)
 from steelyard.catalog.engines import ENGINES
 from steelyard.decide.fingerprint import digest, kv_group
 from steelyard.decide.site import Site
@@ -132,7 +142,7 @@ def _pod(
     volumes, mounts = list(parts.volumes), list(parts.mounts)
     annotations = _claims(service, role_name)
     if (shared := role.shared_memory or parts.shared_memory) is not None:
-        volumes.append({"name": "steelyard-shm", "emptyDir": {"medium": "Memory", "sizeLimit": shared}})
+        volumes.append({"name": "steelyard-shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(shared)}})
         mounts.append({"name": "steelyard-shm", "mountPath": "/dev/shm"})  # noqa: S108 (a path in the container)
     if parts.settings:
         volumes.append({"name": "settings", "configMap": {"name": names.engines(service.name, role_name)}})
@@ -170,6 +180,9 @@ def _pod(
         "volumes": volumes,
         **pull_secrets(site),
     }
+    if parts.command[: len(FIRST_PROCESS)] != FIRST_PROCESS:
+        # Its image has no init of ours: the pod's own takes that place, so that SIGTERM ends a program that handles none yet.
+        spec["shareProcessNamespace"] = True
     if parts.init_containers:
         spec["initContainers"] = list(parts.init_containers)
     if accelerator is not None and ENGINES[service.spec.engine.name].needs_hardware and accelerator.spec.node_selector:

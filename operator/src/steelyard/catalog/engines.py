@@ -189,6 +189,7 @@ class Engine:
     variables: Owners
     backend: str = ""  # value of the embedded engine's --backend
     version: str = ""  # that its builder writes flags for, where the service names none; ours have the operator's
+    image: str = ""  # its project's own, of that version; ours are the installation's
     every_flag_known: bool = False  # a flag without an owner that is not the user's does not exist
     users_flags: tuple[str, ...] = ()  # of those that are known: what no typed field owns, for spec.engine.args
     processors_only: bool = False  # it computes on plain processors and on nothing else
@@ -219,6 +220,7 @@ ENGINES: Mapping[str, Engine] = {
         flags=VLLM_FLAGS,
         variables=ACCELERATED_VARIABLES,
         version="0.32.0",
+        image="vllm/vllm-openai:v0.32.0",
     ),
     "sglang": Engine(
         model_schemes=("hf", "oci", "pvc", "s3"),
@@ -226,6 +228,7 @@ ENGINES: Mapping[str, Engine] = {
         flags=SGLANG_FLAGS,
         variables=ACCELERATED_VARIABLES,
         version="0.5.23",
+        image="lmsysorg/sglang:v0.5.23",
     ),
     "tensorrt-llm": Engine(
         model_schemes=("hf", "oci", "pvc"),
@@ -233,6 +236,7 @@ ENGINES: Mapping[str, Engine] = {
         flags=TENSORRT_LLM_FLAGS,
         variables=ACCELERATED_VARIABLES,
         version="1.2.1",
+        image="tensorrt-llm/release:1.2.1",
     ),
 }
 

@@ -62,7 +62,9 @@ def _store(service: InferenceService) -> Iterator[Finding]:
 def _names(service: InferenceService) -> Iterator[Finding]:
     scheme = service.spec.model.uri.split("://")[0]
     if service.spec.model.credentials is not None and scheme in ("oci", "pvc"):
-        problem = f"weights from {scheme}:// need no credentials (images are pulled with imagePullSecrets); leave it out"
+        problem = (
+            f"weights from {scheme}:// need no credentials (images are pulled with imagePullSecrets); leave it out"
+        )
         yield "spec.model.credentials", service.spec.model.credentials.secret_name, problem
     for adapter in service.spec.model.adapters:
         if adapter.name == service.served_name:

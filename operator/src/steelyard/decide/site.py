@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from steelyard.catalog.engines import ENGINES
+
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 
 
@@ -20,5 +22,5 @@ class Site:
     engine_images: Mapping[str, str] = field(default_factory=dict)  # of engines that are not ours, by spec.engine.name
 
     def image_of(self, engine: str) -> str:
-        """Name the image of an engine; one that the installation does not name is the image this repository builds."""
-        return self.engine_images.get(engine) or f"steelyard/{engine}"
+        """Name the image of an engine that is not ours: the installation's, else its project's own."""
+        return self.engine_images.get(engine) or ENGINES[engine].image

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import Field, ValidationError
 
+from steelyard.api.engine import EngineName
 from steelyard.api.record import Record
 from steelyard.decide.site import Site
 
@@ -21,6 +22,8 @@ class Images(Record):
 
     gateway: Annotated[str, Field(min_length=1)]
     engine: Annotated[str, Field(min_length=1)]
+    engines: dict[EngineName, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
+    """Images of engines that are not ours, by spec.engine.name. Default: the projects' own."""
 
 
 class PullSecret(Record):
@@ -74,6 +77,7 @@ class Settings(Record):
             image_pull_secrets=tuple(secret.name for secret in self.image_pull_secrets),
             prometheus_namespace=self.prometheus_namespace,
             operator_namespace=operator_namespace,
+            engine_images={str(name): image for name, image in self.images.engines.items()},
         )
 
 

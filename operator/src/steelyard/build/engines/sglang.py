@@ -15,7 +15,6 @@ from steelyard.api.service import InferenceService
 from steelyard.build.engines import accelerated
 from steelyard.build.engines.parts import POD_IDENTITY, PORTS, Body, Parts
 from steelyard.build.engines.weights import adapter_location, adapter_volumes, weights
-from steelyard.build.meta import FIRST_PROCESS
 from steelyard.decide.site import Site
 
 GROUP_PORT = 29500
@@ -44,7 +43,7 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
         events = ({"name": "events", "containerPort": EVENTS_PORT, "protocol": "TCP"},)
     return Parts(
         image=service.spec.engine.image or site.image_of("sglang"),
-        command=(*FIRST_PROCESS, "python3", "-m", "sglang.launch_server"),
+        command=("python3", "-m", "sglang.launch_server"),
         args=(*args, *service.spec.engine.args),
         env=(*POD_IDENTITY, *accelerated.scratch_env(), *model.env, *_lmcache_env(service)),
         ports=(*PORTS, *events),

@@ -16,7 +16,6 @@ from steelyard.api.service import InferenceService
 from steelyard.build.engines import accelerated
 from steelyard.build.engines.parts import POD_IDENTITY, PORTS, Parts
 from steelyard.build.engines.weights import weights
-from steelyard.build.meta import FIRST_PROCESS
 from steelyard.decide.site import Site
 
 OPTIONS_FILE = "options.yaml"
@@ -36,7 +35,7 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
     text = yaml.safe_dump(options(service, role_name), sort_keys=False)
     return Parts(
         image=service.spec.engine.image or site.image_of("tensorrt-llm"),
-        command=(*FIRST_PROCESS, "trtllm-serve"),
+        command=("trtllm-serve",),
         args=(*args, *service.spec.engine.args),
         env=(*POD_IDENTITY, *accelerated.scratch_env(), *model.env),
         ports=PORTS,

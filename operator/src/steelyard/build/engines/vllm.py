@@ -16,7 +16,6 @@ from steelyard.build.engines import accelerated, vllm_cache
 from steelyard.build.engines.embedded import threads
 from steelyard.build.engines.parts import POD_IDENTITY, PORTS, Body, Parts
 from steelyard.build.engines.weights import adapter_location, adapter_volumes, weights
-from steelyard.build.meta import FIRST_PROCESS
 from steelyard.decide.site import Site
 
 MEMORY_UTILIZATION = 0.9
@@ -56,7 +55,7 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
     plain = accelerator is not None and accelerator.spec.resource is None
     return Parts(
         image=service.spec.engine.image or site.image_of("vllm"),
-        command=(*FIRST_PROCESS, "vllm", "serve"),
+        command=("vllm", "serve"),
         args=(*args, *service.spec.engine.args),
         env=(
             *POD_IDENTITY,
