@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from offline_admission import admit, kind_schema, with_defaults
+from offline_admission import admit
 from pydantic import BaseModel
 from steelyard.api import crd, reference
 from steelyard.api.record import Free
@@ -14,6 +14,7 @@ from steelyard.api.rules import sample
 from steelyard.api.service import InferenceService
 from steelyard.catalog.accelerators import ACCELERATORS
 from steelyard.cli import generated
+from steelyard.cli.admission import kind_schema, with_defaults
 
 ROOT = Path(__file__).parents[3]
 TYPES = {"object", "array", "string", "integer", "number", "boolean"}

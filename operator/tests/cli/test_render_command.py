@@ -11,6 +11,7 @@ from operator_bodies import KNOWN, merged, service_body
 from steelyard.apply.drift import stamped
 from steelyard.build.render import children
 from steelyard.cli.main import app
+from steelyard.decide.accept import refusals
 from steelyard.decide.plan import read
 from steelyard.decide.site import Site
 from typer.testing import CliRunner
@@ -38,20 +39,49 @@ def test_a_manifest_that_was_never_applied_has_no_owner_references() -> None:
     assert all("ownerReferences" not in child["metadata"] for child in yaml.safe_load_all(result.stdout))
 
 
-def test_a_refused_service_gives_reasons_and_status_1() -> None:
+def test_a_refused_service_gives_reasons_and_status_2() -> None:
     result = run("-f", "-", text=yaml.safe_dump(service_body({"accelerator": "h2000"})))
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stdout == ""
     assert "spec.accelerator: h2000" in result.stderr
 
 
+def test_what_the_api_server_would_refuse_is_refused_in_its_words() -> None:
+    """A CEL rule of the CRD, evaluated without a server."""
+    result = run("-f", "-", text=yaml.safe_dump(service_body({"decode": {"replicas": {"min": 3, "max": 2}}})))
+    assert result.exit_code == 2
+    assert ".spec.decode.replicas: replicas.min is greater than replicas.max" in result.stderr
+
+
+def test_what_the_operator_refuses_is_refused_in_its_words() -> None:
+    spec = {
+        "engine": {"name": "vllm"},
+        "accelerator": "h100",
+        "model": {"uri": "hf://meta-llama/Llama-3.1-70B-Instruct"},
+    }
+    body = service_body(spec)
+    service, _ = read(body)
+    assert service is not None
+    result = run("-f", "-", text=yaml.safe_dump(body))
+    assert result.exit_code == 2
+    assert result.stderr.splitlines() == [str(refusal) for refusal in refusals(service, KNOWN)]
+    assert "141 GB of weights" in result.stderr
+
+
+def test_what_is_accepted_with_a_note_is_printed_with_it() -> None:
+    spec = {"engine": {"name": "vllm"}, "accelerator": "a100", "model": {"uri": "hf://Qwen/Qwen3-8B-FP8"}}
+    result = run("-f", "-", text=yaml.safe_dump(service_body(spec)))
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.startswith("note: spec.quantization.weights: auto (fp8): a100 has compute capability 8.0")
+
+
 @pytest.mark.parametrize("text", ["", "kind: Pod", "a: [b"])
-def test_something_else_gives_status_2(text: str) -> None:
-    assert run("-f", "-", text=text).exit_code == 2
+def test_something_else_gives_status_1(text: str) -> None:
+    assert run("-f", "-", text=text).exit_code == 1
 
 
-def test_a_missing_file_gives_status_2() -> None:
-    assert run("-f", "/no/such/file").exit_code == 2
+def test_a_missing_file_gives_status_1() -> None:
+    assert run("-f", "/no/such/file").exit_code == 1
 
 
 def test_users_own_hardware(tmp_path: Path) -> None:
@@ -59,7 +89,7 @@ def test_users_own_hardware(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(yaml.safe_dump(mine))
     text = yaml.safe_dump(service_body({"accelerator": "mine"}))
-    assert run("-f", "-", text=text).exit_code == 1
+    assert run("-f", "-", text=text).exit_code == 2
     assert run("-f", "-", "--accelerators", str(file), text=text).exit_code == 0
 
 

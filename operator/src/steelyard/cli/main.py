@@ -6,6 +6,7 @@ import typer
 
 from steelyard.cli.crds import crds
 from steelyard.cli.explain import explain_command
+from steelyard.cli.plan import plan_command
 from steelyard.cli.render import render
 from steelyard.cli.simulate import simulate_command
 
@@ -18,6 +19,7 @@ app = typer.Typer(
 )
 app.command()(crds)
 app.command()(render)
+app.command("plan")(plan_command)
 app.command("simulate")(simulate_command)
 app.command("explain")(explain_command)
 

@@ -12,11 +12,11 @@ from steelyard.api.quantities import Duration, Quantity
 from steelyard.apply.drift import stamped
 from steelyard.build import render as building
 from steelyard.catalog.accelerators import ACCELERATORS
-from steelyard.decide import accept
-from steelyard.decide.plan import read
+from steelyard.cli.refusing import refused
+from steelyard.decide.feasibility.service import judged
 from steelyard.decide.site import Site
 
-REFUSED, UNREADABLE = 1, 2
+UNUSABLE, REFUSED = 1, 2
 
 
 class Plain(yaml.SafeDumper):
@@ -48,8 +48,8 @@ def render(
     """Print the children of an InferenceService, as the operator would apply them.
 
     Nothing is sent anywhere. An owner reference needs the uid that the API server gives, so it is printed only where
-    the manifest has one. Exit status: 0 printed, 1 the operator would refuse the service (the reasons go to standard
-    error), 2 the file is no InferenceService.
+    the manifest has one. What the API server or the operator would refuse is refused in their words, on standard error; what they
+    would accept with a note is printed with the note there. Exit status: 0 printed, 1 the file is no InferenceService, 2 refused.
     """
     site = Site(
         gateway_image=gateway_image,
@@ -67,23 +67,23 @@ def render(
         bodies = [body for body in documents(text) if body.get("kind") == "InferenceService"]
     except (OSError, yaml.YAMLError) as failure:
         typer.echo(f"{file}: {failure}", err=True)
-        raise typer.Exit(UNREADABLE) from failure
+        raise typer.Exit(UNUSABLE) from failure
     if not bodies:
         typer.echo(f"{file}: holds no InferenceService", err=True)
-        raise typer.Exit(UNREADABLE)
+        raise typer.Exit(UNUSABLE)
     manifests = [manifest for body in bodies for manifest in children(body, known, site)]
     typer.echo(yaml.dump_all(manifests, Dumper=Plain, sort_keys=False, width=120), nl=False)
 
 
 def children(body: dict[str, Any], known: dict[str, Accelerator], site: Site) -> list[dict[str, Any]]:
     """Render one service, or end with the reasons why it is refused."""
-    service, found = read(body)
-    if service is not None:
-        found = accept.refusals(service, known)
-    if service is None or found:
-        for refusal in found:
-            typer.echo(str(refusal), err=True)
+    service, reasons = refused(body, known)
+    if service is None or reasons:
+        for reason in reasons:
+            typer.echo(reason, err=True)
         raise typer.Exit(REFUSED)
+    for note in judged(service, known).warned:
+        typer.echo(f"note: {note}", err=True)
     return [stamped(manifest) for manifest in building.children(service, known, site)]
 
 

@@ -7,7 +7,7 @@ says; where neither says enough, nothing that needs a shape is judged, and that 
 from collections.abc import Mapping
 
 from steelyard.api.accelerator import Accelerator
-from steelyard.api.labels import AGGREGATED, DECODE, PREFILL
+from steelyard.api.labels import DECODE, PREFILL
 from steelyard.api.model import HubSource, ModelShape, ModelSpec
 from steelyard.api.reasons import Reason
 from steelyard.api.service import InferenceService
@@ -73,11 +73,14 @@ def sides(service: InferenceService, accelerators: Mapping[str, Accelerator | No
         accelerator = accelerators.get(service.spec.accelerator_of(role))
         if accelerator is None:
             return None
-        made[role] = _side(service, role, accelerator, *found)
+        made[role] = side_of(service, role, accelerator, *found)
     return made
 
 
-def _side(service: InferenceService, role: str, accelerator: Accelerator, shape: Shape, stored: str | None) -> Side:
+def side_of(
+    service: InferenceService, role: str, accelerator: Accelerator, shape: Shape, stored: str | None
+) -> Side:
+    """Make the side of one role; the role's own fields rule over the service's."""
     spec, own = service.spec, service.spec.roles[role]
     numbers, layout, batching = spec.quantization_of(role), spec.parallelism_of(role), spec.batching_of(role)
     eviction, speculation = spec.cache.eviction, spec.speculation
@@ -148,8 +151,3 @@ def _places(service: InferenceService, role: str, own_accelerator: bool) -> dict
         written = getattr(own.quantization, field) is not None
         places[setting] = f"spec.{role}.quantization.{setting}" if written else f"spec.quantization.{setting}"
     return places
-
-
-def roles_of(service: InferenceService) -> tuple[str, ...]:
-    """The roles that hold KV of finished sequences: those whose memory the status tells."""
-    return (AGGREGATED,) if service.spec.topology == "Aggregated" else (DECODE,)
