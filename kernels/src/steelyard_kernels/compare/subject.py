@@ -18,8 +18,12 @@ from steelyard_kernels.quantize import text
 Activations = Callable[[str, Tensor], Tensor]
 
 
+TEXT = Path("/usr/share/common-licenses/GPL-3")  # Debian and Ubuntu have it
+
+
 class Effort(NamedTuple):
-    """How much is measured. `every` takes each n-th layer's weights; tokens are those of a window."""
+    """How much is measured: evaluation windows of `tokens` tokens, calibration windows of CALIBRATION, each `every`th layer's
+    weights, long windows for caches, steps of learning."""
 
     windows: int
     tokens: int
@@ -29,8 +33,8 @@ class Effort(NamedTuple):
     spin_steps: int
 
 
-FULL = Effort(windows=16, tokens=128, samples=20, every=1, cache_windows=16, spin_steps=40)
-QUICK = Effort(windows=3, tokens=128, samples=6, every=6, cache_windows=2, spin_steps=0)
+FULL = Effort(windows=16, tokens=64, samples=10, every=1, cache_windows=16, spin_steps=30)
+QUICK = Effort(windows=4, tokens=64, samples=5, every=6, cache_windows=2, spin_steps=0)
 
 
 class Subject(NamedTuple):
@@ -42,6 +46,7 @@ class Subject(NamedTuple):
     evaluation: Tensor
     long: Tensor
     effort: Effort
+    text: str
 
     def linears(self) -> list[str]:
         """The names of the linears whose weights are changed."""
@@ -67,14 +72,23 @@ def perplexity(model: Llama, windows: Tensor) -> float:
 
 
 def load(path: Path, effort: Effort) -> Subject:
-    """From a GGUF file of SmolLM2; texts are the help texts of Python's standard library, their last fifth held out."""
+    """From a GGUF file of SmolLM2. Calibration is on the help texts of Python's standard library, evaluation on TEXT where the
+    system has it, else on the help texts' last fifth, which calibration leaves out."""
     checkpoint = gguf.read(path)
     with torch.no_grad():
         model = Llama(checkpoint.config, checkpoint.tensors)
-    short = text.windows(checkpoint.tokenizer, None, None, effort.samples, effort.tokens, effort.windows)
-    long = text.windows(checkpoint.tokenizer, None, None, 0, PREFIX + SCORED, effort.cache_windows)
-    return Subject(model, checkpoint.config, short.calibration, short.evaluation, long.evaluation, effort)
+    unseen = TEXT if TEXT.is_file() else None
+    calibration, evaluation, long = (
+        text.windows(checkpoint.tokenizer, None, unseen, samples, tokens, judged)
+        for samples, tokens, judged in (
+            (effort.samples, CALIBRATION, 0),
+            (0, effort.tokens, effort.windows),
+            (0, PREFIX + SCORED, effort.cache_windows),
+        )
+    )
+    parts = calibration.calibration, evaluation.evaluation, long.evaluation
+    return Subject(model, checkpoint.config, *parts, effort, "the GPL-3" if unseen else "their last fifth")
 
 
-PREFIX, SCORED = 256, 64
-"""Tokens of a long window that fill a cache, and those after them whose likelihood is measured."""
+PREFIX, SCORED, CALIBRATION = 256, 32, 128
+"""Tokens of a long window that fill a cache, and those after them whose likelihood is measured; tokens of a calibration window."""

@@ -8,7 +8,7 @@ Weights stay exact while learning, as in the paper, and are rounded afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ def four_bits(x: Tensor) -> Tensor:
     return x + ((x.detach() / step).round().clamp(-8, 7) * step - x.detach())
 
 
+@torch.no_grad()
 def rounded(model: Llama, config: dict[str, Any], turned: bool) -> Llama:
     """Weights rounded to 4 bits by groups, activations to 4 bits by tokens; `turned` models turn the input of down_proj."""
     out = Llama(config, {})
@@ -42,6 +43,7 @@ def rounded(model: Llama, config: dict[str, Any], turned: bool) -> Llama:
     return out
 
 
+@torch.no_grad()
 def with_rotations(subject: Subject, residual: Tensor, value: Tensor) -> Llama:
     """The model that computes the same on rotated activations, before any rounding."""
     folded = fold_norms(subject.model.weights, subject.model.shape.layers)
@@ -87,27 +89,25 @@ def learn(subject: Subject, steps: int) -> tuple[list[Tensor], list[float]]:
     return [rotation.detach() for rotation in rotations], losses
 
 
-def measure(subject: Subject) -> Iterator[dict[str, Any]]:
-    """Perplexities at W4A4. SpinQuant comes only with steps to learn in."""
+def measure(subject: Subject, done: Container[str]) -> Iterator[dict[str, Any]]:
+    """Perplexities at W4A4 of what is not `done`. SpinQuant comes only with steps to learn in."""
     shape = subject.model.shape
-    with torch.no_grad():
+    if "W4A4 RTN" not in done:
         plain = rounded(subject.model, subject.config, turned=False)
         yield {"name": "W4A4 RTN", "perplexity": perplexity(plain, subject.evaluation)}
+    if "W4A4 QuaRot" not in done:
         fixed = with_rotations(subject, random_rotation(shape.width, 0), random_rotation(shape.head, 1))
-        yield {
-            "name": "W4A4 QuaRot",
-            "perplexity": perplexity(rounded(fixed, subject.config, turned=True), subject.evaluation),
-        }
-    if subject.effort.spin_steps:
+        turned = rounded(fixed, subject.config, turned=True)
+        yield {"name": "W4A4 QuaRot", "perplexity": perplexity(turned, subject.evaluation)}
+    if subject.effort.spin_steps and "W4A4 SpinQuant" not in done:
         rotations, losses = learn(subject, subject.effort.spin_steps)
-        with torch.no_grad():
-            learned = rounded(with_rotations(subject, *rotations), subject.config, turned=True)
-            yield {
-                "name": "W4A4 SpinQuant",
-                "perplexity": perplexity(learned, subject.evaluation),
-                "losses": losses,
-                "steps": subject.effort.spin_steps,
-            }
+        learned = rounded(with_rotations(subject, *rotations), subject.config, turned=True)
+        yield {
+            "name": "W4A4 SpinQuant",
+            "perplexity": perplexity(learned, subject.evaluation),
+            "losses": losses,
+            "steps": subject.effort.spin_steps,
+        }
 
 
 @torch.no_grad()

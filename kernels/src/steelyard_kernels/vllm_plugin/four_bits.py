@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from vllm.model_executor.kernels.linear.mixed_precision.MPLinearKernel import MPLinearKernel, MPLinearLayerConfig
 from vllm.model_executor.kernels.linear.mxfp4.base import MxFp4LinearKernel, MxFp4LinearLayerConfig
+from vllm.model_executor.layers.quantization.utils.quant_utils import kMxfp4Dynamic
 from vllm.scalar_type import scalar_types
 
 from steelyard_kernels.quant.fp4 import Fp4
@@ -63,9 +64,9 @@ class CpuMxFp4Kernel(MxFp4LinearKernel):
 
     @classmethod
     def can_implement(cls, config: MxFp4LinearLayerConfig) -> tuple[bool, str | None]:
-        """Weight-only: rounding inputs would be an emulation."""
-        if config.activation_quant_key is not None:
-            return False, "inputs are to be quantized; only weights are decoded here"
+        """Weight-only. vLLM asks for MXFP4 inputs whatever the checkpoint says, and takes weight-only kernels for that too."""
+        if config.activation_quant_key not in (None, kMxfp4Dynamic):
+            return False, f"inputs in {config.activation_quant_key}; only weights are decoded here"
         return True, None
 
     def process_weights_after_loading(self, layer: Any) -> None:
