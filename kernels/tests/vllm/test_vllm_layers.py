@@ -89,8 +89,7 @@ def test_registering_twice_changes_nothing(distributed: None) -> None:
     from vllm.model_executor.kernels import linear
     from vllm.platforms.interface import PlatformEnum
 
-    from steelyard_kernels.quant.groups import Groups, unpack
-from steelyard_kernels.vllm_plugin import register
+    from steelyard_kernels.vllm_plugin import register
 
     tables = (linear._POSSIBLE_KERNELS, linear._POSSIBLE_NVFP4_KERNELS, linear._POSSIBLE_MXFP4_KERNELS)
     before = [list(table[PlatformEnum.CPU]) for table in tables]
