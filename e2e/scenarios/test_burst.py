@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from rich.console import Console
 
 from e2e import monitoring
 from e2e.demo.burst.account import Figures
+from e2e.demo.burst.load import PHASES, schedule
 from e2e.demo.burst.play import AUTO, HINDSIGHT, OFF, PAGE, RESULT, play
 from e2e.platform import Platform
 
 pytestmark = pytest.mark.cluster
 
+SHORTENED = (*PHASES[:-1], replace(PHASES[-1], seconds=30.0))  # without the minutes in which nothing happens
+
 
 @pytest.mark.timeout(1500)
 def test_a_burst_is_followed_for_less_than_the_size_of_hindsight(platform: Platform) -> None:
     try:
-        played = play(platform, Console(file=sys.__stderr__), print)
+        played = play(platform, Console(file=sys.__stderr__), print, schedule(SHORTENED))
     finally:
         monitoring.disconnect_operator(platform)
     auto, off, hindsight = (played.figures[name] for name in (AUTO, OFF, HINDSIGHT))
