@@ -49,10 +49,8 @@ def change_of(decision: Decision, signals: Signals) -> str:
     moves = {pool: number for pool, number in decision.pools.items() if number != signals.asked.get(pool)}
     if not moves and not decision.relabel:
         return NO_CHANGE
-    counts = _counts(signals)
-    parts = [
-        f"{role} {n}→{wanted}" for role, wanted in decision.desired.items() if wanted != (n := counts.get(role, 0))
-    ]
+    counts, after = _counts(signals), _after(decision, signals)
+    parts = [f"{role} {n}→{after[role]}" for role in decision.desired if after[role] != (n := counts.get(role, 0))]
     parts = parts or [f"{pool} pool {signals.asked.get(pool, 0)}→{number}" for pool, number in moves.items()]
     remarks = ["role change"] if decision.relabel else []
     remarks += [f"{len(decision.withdrawn)} withdrawn"] if decision.withdrawn else []
@@ -118,6 +116,21 @@ def _counts(signals: Signals) -> dict[str, int]:
     for pool, asked in signals.asked.items():
         counts[pool] = counts.get(pool, 0) + max(0, asked - born.get(pool, 0))
     return counts
+
+
+def _after(decision: Decision, signals: Signals) -> dict[str, int]:
+    """Replicas of each role once the decision is carried out: less than it wants where something limits it."""
+    counts = dict.fromkeys(decision.desired, 0) | _counts(signals)
+    replicas = {replica.name: replica for replica in signals.replicas}
+    grown = {pool: number - signals.asked.get(pool, 0) for pool, number in decision.pools.items()}
+    for replica in (replicas[name] for name in decision.remove):
+        counts[replica.role] -= 1
+        grown[replica.pool] += 1  # the pool's number has fallen by it
+    for name, role in decision.relabel:
+        if name not in decision.remove:
+            counts[replicas[name].role] -= 1
+            counts[role] += 1
+    return {role: counts[role] + grown.get(role, 0) for role in counts}
 
 
 def _seconds(previous: Status, now: datetime) -> float:
