@@ -9,6 +9,7 @@ import yaml
 
 from steelyard.api.accelerator import Accelerator
 from steelyard.api.quantities import Duration, Quantity
+from steelyard.api.reasons import Reason
 from steelyard.apply.drift import stamped
 from steelyard.build import render as building
 from steelyard.catalog.accelerators import ACCELERATORS
@@ -44,6 +45,13 @@ def render(
     engine_image: Annotated[str, typer.Option(help="The operator's setting images.engine.")] = "steelyard/engine",
     prometheus_namespace: Annotated[str | None, typer.Option(help="The operator's setting of that name.")] = None,
     operator_namespace: Annotated[str | None, typer.Option(help="Where the operator runs.")] = None,
+    leader_worker_sets: Annotated[
+        bool,
+        typer.Option(
+            "--leader-worker-sets",
+            help="Print replicas that span nodes too, as LeaderWorkerSets for you to apply; the operator refuses them.",
+        ),
+    ] = False,
 ) -> None:
     """Print the children of an InferenceService, as the operator would apply them.
 
@@ -57,6 +65,7 @@ def render(
         prometheus_namespace=prometheus_namespace,
         operator_namespace=operator_namespace,
     )
+    let = frozenset({Reason.SPANS_NODES}) if leader_worker_sets else frozenset[Reason]()
     known = dict(ACCELERATORS)
     for path in accelerators or []:
         for body in documents(path.read_text()):
@@ -71,13 +80,15 @@ def render(
     if not bodies:
         typer.echo(f"{file}: holds no InferenceService", err=True)
         raise typer.Exit(UNUSABLE)
-    manifests = [manifest for body in bodies for manifest in children(body, known, site)]
+    manifests = [manifest for body in bodies for manifest in children(body, known, site, let)]
     typer.echo(yaml.dump_all(manifests, Dumper=Plain, sort_keys=False, width=120), nl=False)
 
 
-def children(body: dict[str, Any], known: dict[str, Accelerator], site: Site) -> list[dict[str, Any]]:
-    """Render one service, or end with the reasons why it is refused."""
-    service, reasons = refused(body, known)
+def children(
+    body: dict[str, Any], known: dict[str, Accelerator], site: Site, let: frozenset[Reason]
+) -> list[dict[str, Any]]:
+    """Render one service, or end with the reasons why it is refused, but for those to `let` pass."""
+    service, reasons = refused(body, known, let)
     if service is None or reasons:
         for reason in reasons:
             typer.echo(reason, err=True)

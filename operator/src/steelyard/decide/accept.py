@@ -61,9 +61,11 @@ def refusals(
     """
     found = [refusal for check in CHECKS for refusal in check(service, accelerators)]
     told = {(refusal.field, refusal.value) for refusal in found}
-    for one in (judged(service, accelerators) if judgement is None else judgement).refused:
-        if (one.field, one.value) not in told:  # one reason for a setting is enough
-            found.append(Refusal(one.reason, one.field, one.value, one.problem))
+    found += [
+        Refusal(one.reason, one.field, one.value, one.problem)
+        for one in (judged(service, accelerators) if judgement is None else judgement).refused
+        if (one.field, one.value) not in told  # one reason for a setting is enough
+    ]
     return tuple(dict.fromkeys(found))
 
 
@@ -246,6 +248,13 @@ def _spread(service: InferenceService, accelerators: Accelerators) -> Iterator[R
                 f"a replica of tensorrt-llm cannot span nodes here yet; use at most {per_node} accelerators, or vllm"
             )
             yield Refusal(Reason.SETTING_NOT_SUPPORTED, field, str(wanted), problem)
+        elif wanted > per_node:
+            problem = (
+                f"a replica would span {wanted // per_node} nodes of {accelerator.name}, which takes a LeaderWorkerSet, and"
+                f" the operator does not make these yet; use at most {per_node} accelerators a replica, or apply by hand"
+                " what `steelyard render --leader-worker-sets` prints"
+            )
+            yield Refusal(Reason.SPANS_NODES, field, str(wanted), problem)
 
 
 def _abilities(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
