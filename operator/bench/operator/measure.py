@@ -17,6 +17,7 @@ from e2e.errors import ToolError
 RESYNC_SECONDS = 300  # the default; longer than all that is measured of one process but the start
 CHANGES = 20
 PACE_SECONDS = 1.0  # between two changes: the operator folds what comes within 0.3 s
+AGAIN_SECONDS = 5.0  # between two changes of one service, so that all that follows from one is done before the next
 MADE = 20  # services that the operator makes itself at each size, at most
 IDLE_SECONDS = 60.0
 UNCHANGED = 100
@@ -95,14 +96,16 @@ def at_size(
 def paced(
     change: Callable[[ControlPlane, Key, int], None], plane: ControlPlane, wanted: Sequence[Key]
 ) -> Callable[[], None]:
-    """Make `CHANGES` changes, each at its time, to services spread over the fleet, each of which is changed twice."""
+    """Make `CHANGES` changes, each at its time, to services spread over the fleet, each of which is changed twice, or more often where
+    there are few."""
     places = min(CHANGES // 2, len(wanted))
+    pace = max(PACE_SECONDS, AGAIN_SECONDS / places)
 
     def act() -> None:
         began = time.monotonic()
         for number in range(CHANGES):
             change(plane, wanted[number % places * len(wanted) // places], number // places)
-            time.sleep(max(0.0, began + (number + 1) * PACE_SECONDS - time.monotonic()))
+            time.sleep(max(0.0, began + (number + 1) * pace - time.monotonic()))
 
     return act
 
