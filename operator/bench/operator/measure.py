@@ -96,8 +96,8 @@ def at_size(
 def paced(
     change: Callable[[ControlPlane, Key, int], None], plane: ControlPlane, wanted: Sequence[Key]
 ) -> Callable[[], None]:
-    """Make `CHANGES` changes, each at its time, to services spread over the fleet, each of which is changed twice, or more often where
-    there are few."""
+    """Make `CHANGES` changes, each at its time, to services spread over the fleet, each of which is changed twice, or more
+    often where there are few."""
     places = min(CHANGES // 2, len(wanted))
     pace = max(PACE_SECONDS, AGAIN_SECONDS / places)
 

@@ -100,9 +100,9 @@ most {per_namespace} of them share a namespace; the benchmark plays the controll
 - **unchanged reconcile**: one service is reconciled {unchanged} times by the operator's own code in one thread, as after an event
   (what is at rest is left out) and as every five minutes (everything is read), in turn; CPU is the thread's. The median suffers
   from other work on the machine, which empties the caches between two steps; the least hardly does.
-- **a changed objective**: {changes} times, a second apart, five on the same service, a field of the spec gets another value that reaches one child, the
-  gateway's settings. The child is rehearsed and written, the revision stored, the status written, an event told; then the
-  operator hears of its own writes and looks again.
+- **a changed objective**: {changes} times, a second apart, five on the same service, a field of the spec gets another value that
+  reaches one child, the gateway's settings. The child is rehearsed and written, the revision stored, the status written, an
+  event told; then the operator hears of its own writes and looks again.
 - **a pod lost or ready**: {changes} times a prefill pod stops or starts being ready, which the status and an event tell.
 - **a new service**: at most {made} at each size are made by the operator, the others written by the benchmark as it would.
 - **start-up**: a fresh process finds all services as they should be, and looks at each once.
