@@ -41,9 +41,9 @@ def main() -> int:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{options.port}/metrics", timeout=5) as answer:
                 busy = load(answer.read().decode(), options.gauge) > 0
-        except ConnectionError:
-            return 0
-        except OSError:
+        except OSError as failure:
+            if isinstance(getattr(failure, "reason", failure), ConnectionRefusedError):
+                return 0  # nobody listens any more
             busy = True  # too busy to answer
         if busy:
             quiet, since = 0, time.monotonic()
