@@ -74,9 +74,10 @@ def test_an_ordering_fails_when_its_figures_do(given: dict[str, float], fails: s
     assert all(one.startswith(fails) for one in broken)
 
 
-def test_a_quick_run_claims_no_per_cent_of_caches() -> None:
-    assert all(one.holds for one in results.orderings(found(QUICK, KIVI_4=9.2)))
-    assert not all(one.holds for one in results.orderings(found(QUICK, KIVI_4=9.5)))
+@pytest.mark.parametrize(("name", "fair", "bad"), [("KIVI_4", 9.2, 9.5), ("FP8_weights", 10.4, 14.1)])
+def test_a_quick_run_claims_no_per_cent(name: str, fair: float, bad: float) -> None:
+    assert all(one.holds for one in results.orderings(found(QUICK, **{name: fair})))
+    assert not all(one.holds for one in results.orderings(found(QUICK, **{name: bad})))
 
 
 def test_lossless_must_save_and_must_be_exact() -> None:
@@ -195,6 +196,7 @@ def test_the_command_explains_what_it_lacks(
     assert "--model or STEELYARD_GGUF" in capsys.readouterr().err
 
 
+@pytest.mark.timeout(3000)  # a minute of one core, which a starved machine makes half an hour of
 def test_quick_orderings_hold_on_a_real_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if "STEELYARD_GGUF" not in os.environ:
         pytest.skip("set STEELYARD_GGUF to SmolLM2's GGUF file, or run the tests with `python -m e2e.kernels test`")
@@ -202,5 +204,5 @@ def test_quick_orderings_hold_on_a_real_model(tmp_path: Path, capsys: pytest.Cap
     printed = capsys.readouterr().out.strip()
     assert "\n" not in printed
     assert json.loads(printed)["ok"] is True
-    assert len(json.loads(printed)["orderings"]) >= 6
+    assert len(json.loads(printed)["orderings"]) >= 7
     assert (tmp_path / "kernels.html").is_file()

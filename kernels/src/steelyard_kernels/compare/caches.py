@@ -52,7 +52,7 @@ def policies() -> list[Policy]:
         found += [
             Policy(f"StreamingLLM, {budget} tokens", partial(StreamingCache, SINKS, budget - SINKS), budget),
             Policy(f"H2O, {budget} tokens", partial(HeavyCache, budget // 2, budget // 2), budget),
-            Policy(f"SnapKV, {budget} tokens", partial(SnapCache, budget, 16), budget, quick=budget == BUDGETS[0]),
+            Policy(f"SnapKV, {budget} tokens", partial(SnapCache, budget, 16), budget),
         ]
     return found
 

@@ -64,15 +64,16 @@ def orderings(results: Results) -> list[Ordering]:
     of = {one["name"]: one["perplexity"] for part in ("weights", "caches", "rotations") for one in results[part]}
     # A few windows say which of two is better, not by how many per cent.
     exact = results["effort"]["windows"] >= CLAIM
-    found = [
-        _less("INT3 GPTQ g64", "INT3 RTN g64", of),
-        _less("INT3 AWQ g64", "INT3 RTN g64", of),
-        _within("FP8 weights", "bf16", 0.02, of),
-        _within("KIVI-4", "all, 16 bits", 0.01, of) if exact else _less("KIVI-4", "KIVI-2", of),
-        _less("W4A4 QuaRot", "W4A4 RTN", of),
+    wanted: list[tuple[str, str, float | None]] = [
+        ("INT3 GPTQ g64", "INT3 RTN g64", None),
+        ("INT3 AWQ g64", "INT3 RTN g64", None),
+        ("FP8 weights", "bf16", 0.02) if exact else ("FP8 weights", "INT3 RTN g64", None),
+        ("KIVI-4", "all, 16 bits", 0.01) if exact else ("KIVI-4", "KIVI-2", None),
+        ("W4A4 QuaRot", "W4A4 RTN", None),
+        ("W4A4 SpinQuant", "W4A4 QuaRot", None),
     ]
-    if "W4A4 SpinQuant" in of:
-        found.append(_less("W4A4 SpinQuant", "W4A4 QuaRot", of))
+    measured = [one for one in wanted if one[0] in of and one[1] in of]
+    found = [_within(left, right, share, of) if share else _less(left, right, of) for left, right, share in measured]
     coded = {one["name"]: one["exact"] and one["share"] <= 0.85 for one in results["lossless"]}
     found += [Ordering(f"lossless, {name}: at least 15 % smaller and exact", holds) for name, holds in coded.items()]
     return found
