@@ -54,7 +54,8 @@ def test_manifests_in_pages_are_admitted(page: Path) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=name)
 def test_an_example_renders(example: Path) -> None:
-    done = CliRunner().invoke(app, ["render", "-f", str(example)])
+    options = ["--leader-worker-sets"] if "--leader-worker-sets" in example.read_text() else []  # as the example says
+    done = CliRunner().invoke(app, ["render", "-f", str(example), *options])
     assert done.exit_code == 0, done.output
-    kinds = {document["kind"] for document in yaml.safe_load_all(done.output)}
+    kinds = {document["kind"] for document in yaml.safe_load_all(done.stdout)}
     assert {"Deployment", "Service", "ConfigMap", "NetworkPolicy"} <= kinds

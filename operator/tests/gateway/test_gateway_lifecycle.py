@@ -74,6 +74,20 @@ def test_settings_are_re_read_and_bad_ones_refused() -> None:
         wait_until(lambda: complete(process.port).status == 200)
 
 
+def test_adapters_are_models_of_their_own_and_their_name_reaches_the_engine() -> None:
+    engine = FakeEngine()
+    with gateway([pod(engine, "aggregated")], {"topology": "Aggregated", "adapters": ["legal"]}) as process:
+        listed = request(process.port, "GET", "/v1/models").json["data"]
+        assert [(model["id"], model.get("parent")) for model in listed] == [("smollm2", None), ("legal", "smollm2")]
+        body = b'{"model":"legal","prompt":"x"}'
+        assert request(process.port, "POST", "/v1/completions", body).status == 200
+        assert engine.calls()[-1].body["model"] == "legal"
+        refused = request(process.port, "POST", "/v1/completions", body.replace(b"legal", b"other"))
+        assert "'smollm2', 'legal'" in refused.json["error"]["message"]
+        process.write_settings(adapters=[])
+        wait_until(lambda: request(process.port, "POST", "/v1/completions", body).status == 404)
+
+
 def test_decode_slots_follow_the_autoscaler_and_never_pass_the_settings() -> None:
     """A second file beside the settings; it may come, change and make no sense at any time."""
     prefill, decode = FakeEngine(Behaviour()), FakeEngine(Behaviour(tokens=100_000, interval=0.05))
