@@ -11,14 +11,15 @@ from rich.console import Console
 from steelyard.cli.plan_manifest import manifest
 from steelyard.cli.plan_page import page
 from steelyard.cli.plan_question import Asked, Refused, planned
+from steelyard.cli.plan_ratio import ratio_cells, ratio_figures, ratio_page, ratio_table
 from steelyard.cli.plan_tables import figures, show
 from steelyard.cli.render import REFUSED, UNUSABLE
 from steelyard.cli.simulate import seconds
 from steelyard.sim.planner import answer
 
 NOTHING_SERVES = 3
+DEFAULT_PERCENT = 95.0
 WIDTH = 132  # of tables where the output is no terminal
-Duration = Annotated[float | None, typer.Option(parser=seconds, metavar="DURATION")]
 
 
 def plan_command(
@@ -69,6 +70,15 @@ def plan_command(
         float | None, typer.Option(help="Percent of requests that must meet both. Default: 95.")
     ] = None,
     budget: Annotated[int | None, typer.Option(help="The most accelerators.")] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            help="Instead of a model: a measured engine's profile (JSON); plays every ratio of --budget replicas."
+        ),
+    ] = None,
+    rates: Annotated[
+        str | None, typer.Option(help="With --profile: the rates to play the trace at, such as 4,8,12.")
+    ] = None,
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Play every ratio of as many accelerators, not only those near the best.")
     ] = False,
@@ -87,6 +97,20 @@ def plan_command(
     load within the objectives (and the budget).
     """
     errors = Console(stderr=True)
+    if profile is not None:
+        try:
+            if trace is None:
+                raise ValueError("--profile needs --trace, whose requests are played")
+            cells = ratio_cells(profile, trace, budget, rates, ttft, tpot, seed)
+        except ValueError as failure:
+            errors.print(f"[red]error:[/red] {failure}", highlight=False)
+            raise typer.Exit(UNUSABLE) from failure
+        wanted = (attainment or DEFAULT_PERCENT) / 100
+        _put(json_file, json.dumps(ratio_figures(cells, wanted), indent=1) + "\n")
+        _put(html, ratio_page(cells, wanted))
+        if str(json_file) != "-":
+            _console().print(ratio_table(cells, wanted))
+        return
     asked = Asked(
         file,
         tuple(accelerators or ()),
@@ -123,7 +147,7 @@ def plan_command(
         raise typer.Exit(NOTHING_SERVES)
     quiet = "-" in (str(json_file), str(write))
     if not quiet:
-        show(question, found, Console() if sys.stdout.isatty() else Console(width=WIDTH))
+        show(question, found, _console())
     _put(json_file, json.dumps(figures(question, found), indent=1) + "\n")
     _put(write, manifest(question, found.chosen))
     if html is not None:
@@ -131,6 +155,10 @@ def plan_command(
     if found.chosen.both < question.question.goal.attainment:
         typer.echo("nothing keeps the promise in play; the figures are those of what comes nearest", err=True)
         raise typer.Exit(NOTHING_SERVES)
+
+
+def _console() -> Console:
+    return Console() if sys.stdout.isatty() else Console(width=WIDTH)
 
 
 def _put(path: Path | None, text: str) -> None:

@@ -27,7 +27,7 @@ from steelyard.decide.goodput.pools import (
 from steelyard.decide.goodput.workload import Workload
 
 REFERENCE = 4  # replicas of a pool whose rate is taken for each of them
-LARGEST = 4096  # replicas of a role
+LARGEST = 1024  # replicas of a role
 KEPT = 8  # pairs whose whole numbers are looked for
 GATEWAY_SECONDS = 0.005  # of the gateway and the network, beside the transfer
 
@@ -207,11 +207,11 @@ def _sized_pool(replica: Replica, load: Workload, goal: Goal) -> Option | None:
 
 def _fewest(attained: Callable[[int], float], wanted: float) -> int | None:
     """The fewest replicas with which attainment, which grows with them, is as wanted; None where no number suffices."""
+    if attained(LARGEST) < wanted:
+        return None
     high = 1
     while attained(high) < wanted:
         high *= 2
-        if high > LARGEST:
-            return None
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
