@@ -150,6 +150,8 @@ def test_a_watch_goes_on_where_it_was_and_begins_anew_only_when_that_is_forgotte
     ]
     heard = Heard(server)
     heard.watch.start()
-    assert heard.next(5) == [("missed", "Pod"), ("Pod", "a"), ("Pod", "b"), ("missed", "Pod"), ("Pod", "c")]
+    told = heard.next(5)
+    heard.watch.stop()
+    assert told == [("missed", "Pod"), ("Pod", "a"), ("Pod", "b"), ("missed", "Pod"), ("Pod", "c")]
     versions = [query.get("resourceVersion", ["a list"])[0] for _, query, _ in server.asked[:6]]
     assert versions == ["a list", "7", "8", "8", "a list", "12"]

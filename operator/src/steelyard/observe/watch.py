@@ -8,10 +8,9 @@ watch has begun, and whoever hears it looks at everything of that kind.
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import urlencode
 
@@ -39,14 +38,19 @@ class Watch:
     selector: str
     told: Callable[[str, Body], None]
     missed: Callable[[str], None]
+    _ended: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
         """Begin in a thread that does not keep the process alive."""
         threading.Thread(target=self._run, name=f"watch-{self.resource.plural}", daemon=True).start()
 
+    def stop(self) -> None:
+        """Ask the thread to end as soon as its connection does."""
+        self._ended.set()
+
     def _run(self) -> None:
         version, pause = "", FIRST_PAUSE_SECONDS
-        while True:
+        while not self._ended.is_set():
             try:
                 version = version or self.begin()
                 for reached in self.follow(version):
@@ -56,7 +60,7 @@ class Watch:
                     version = ""
                 what, expected = {"kind": self.resource.kind}, isinstance(failure, ApiError)
                 log.warning("watch interrupted: %s", failure, extra=what, exc_info=not expected)
-                time.sleep(pause)
+                self._ended.wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def begin(self) -> str:

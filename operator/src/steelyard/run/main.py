@@ -72,7 +72,7 @@ async def operate(settings: Settings, port: int) -> None:
     registry = kopf.OperatorRegistry()
     services = watching.Services(worker.ask, worker.forget, health, rest.told)
     watching.register(registry, services)
-    watching.watch_children(Wire(find(), TIMEOUT_SECONDS), settings.watch_namespaces, services)
+    children = watching.watch_children(Wire(find(), TIMEOUT_SECONDS), settings.watch_namespaces, services)
     watches = kopf.operator(
         registry=registry,
         settings=watching.settings(),
@@ -99,6 +99,8 @@ async def operate(settings: Settings, port: int) -> None:
             task.result()  # a part that failed ends the process, which Kubernetes starts anew
     finally:
         log.info("stopping")
+        for watch in children:
+            watch.stop()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -56,7 +56,7 @@ def register(registry: kopf.OperatorRegistry, services: "Services") -> None:
         services.missed(ACCELERATOR.kind)
 
 
-def watch_children(wire: Wire, namespaces: Sequence[str], services: "Services") -> None:
+def watch_children(wire: Wire, namespaces: Sequence[str], services: "Services") -> list[Watch]:
     """Watch all kinds of children and pods, in these namespaces or everywhere; `services` is told on the running loop."""
     loop = asyncio.get_running_loop()
 
@@ -67,9 +67,14 @@ def watch_children(wire: Wire, namespaces: Sequence[str], services: "Services") 
 
         return told
 
-    for resource in (*CHILD_KINDS, CONTROLLER_REVISION, POD):
-        for namespace in namespaces or (None,):
-            Watch(wire, resource, namespace, OURS, on_loop(services.child), on_loop(services.missed)).start()
+    found = [
+        Watch(wire, resource, namespace, OURS, on_loop(services.child), on_loop(services.missed))
+        for resource in (*CHILD_KINDS, CONTROLLER_REVISION, POD)
+        for namespace in namespaces or (None,)
+    ]
+    for watch in found:
+        watch.start()
+    return found
 
 
 class Services:
