@@ -1,4 +1,4 @@
-"""`python -m bench.evidence [NAME…]`, in `operator/` (or `make evidence [ONLY=NAME]`): run items of the evidence, one JSON line of figures each.
+"""`python -m bench.evidence [NAME…]`, in `operator/`, or `make evidence [ONLY=NAME]`: one JSON line of figures an item.
 
 Each line has `name`, `ok` and `worst`. `--list` names them; without names, those marked quick run. Exit status 1 if an
 item is not ok.

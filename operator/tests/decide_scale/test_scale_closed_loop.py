@@ -54,7 +54,7 @@ def test_without_load_it_goes_to_the_minima_and_rests_there() -> None:
     assert [(p, d) for t, p, d in world.sizes if t > 400] == [(2, 1)] * 40
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)  # each is half an hour of a service's life
 @given(
     length=st.floats(5, 400),
     height=st.floats(0.1, 1.0),

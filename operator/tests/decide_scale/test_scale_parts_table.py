@@ -16,6 +16,7 @@ from steelyard.decide.scale.capacity import capacity
 from steelyard.decide.scale.census import UNSCHEDULABLE_SECONDS, count, deadline_seconds
 from steelyard.decide.scale.changes import CONFIRM_SECONDS, PAUSE_SECONDS
 from steelyard.decide.scale.decision import Learnt, LimitedBy, Memory, Sums
+from steelyard.decide.scale.demand import growth
 from steelyard.decide.scale.law import decide
 from steelyard.decide.scale.signals import Objectives, Phase, Replica, StartUp
 from steelyard.decide.scale.split import decode_share
@@ -161,18 +162,43 @@ def test_start_ups_are_learnt_once_each() -> None:
 
 
 @pytest.mark.parametrize(
-    ("met", "judged", "waits", "direction", "because"),
+    ("inflow", "answer", "start", "least", "most", "because"),
     [
-        (70, 100, False, 1, "a bad minute raises beta"),
-        (100, 100, False, -1, "a good one lowers it slowly"),
-        (89, 100, False, 0, "just below what a minute must reach: slack"),
-        (10, 29, False, 0, "too few to judge"),
-        (10, 100, True, 0, "failure mode 5: decode makes them wait, prefill is not to blame"),
+        (0.0, 1000.0, 60.0, 0.0, 0.0, "nothing grows"),
+        (-5.0, 1000.0, 60.0, 0.0, 0.0, "what shrinks is not given up for that: the windows rule"),
+        (0.4, 1000.0, 60.0, 0.0, 0.0, "within the noise of ten requests a second"),
+        (5.0, 5000.0, 60.0, 200.0, 5.0 * 65, "long answers grow for the whole start"),
+        (5.0, 20.0, 60.0, 0.0, 10.0, "short ones end before it"),
+        (5.0, 5000.0, 10.0, 40.0, 5.0 * 15, "a fast start needs no foresight"),
     ],
 )
-def test_feedback(met: float, judged: float, waits: bool, direction: int, because: str) -> None:
+def test_decode_is_sized_for_when_a_replica_is_ready(
+    inflow: float, answer: float, start: float, least: float, most: float, because: str
+) -> None:
+    seen = signals(fleet(1, 1), decode_inflow=inflow, mean_output=answer, request_rate=10.0)
+    assert least <= growth(seen, step=0.04, start=start) <= most, because
+
+
+def test_growth_that_is_not_known_is_none() -> None:
+    seen = signals(fleet(1, 1), decode_inflow=None, mean_output=None, request_rate=None)
+    assert growth(seen, step=0.04, start=60.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("met", "judged", "waits", "starting", "direction", "because"),
+    [
+        (70, 100, False, False, 1, "a bad minute raises beta"),
+        (100, 100, False, False, -1, "a good one lowers it slowly"),
+        (89, 100, False, False, 0, "just below what a minute must reach: slack"),
+        (10, 29, False, False, 0, "too few to judge"),
+        (10, 100, True, False, 0, "failure mode 5: decode makes them wait, prefill is not to blame"),
+        (10, 100, False, True, 0, "replicas that were asked for still start: they are late, the model is not wrong"),
+        (100, 100, False, True, -1, "a good minute counts while something starts"),
+    ],
+)
+def test_feedback(met: float, judged: float, waits: bool, starting: bool, direction: int, because: str) -> None:
     seen = signals(fleet(1, 1), ttft_met=float(met), ttft_judged=float(judged))
-    after = learning.feedback(1.0, seen, PROMISED, waits, 5.0)
+    after = learning.feedback(1.0, seen, PROMISED, 5.0, decode_waits=waits, starting=starting)
     assert (after > 1.0) - (after < 1.0) == direction, because
 
 

@@ -5,13 +5,17 @@ queue alone and Little's law are far worse signals; misses of TPOT are none, bec
 """
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, exp, sqrt
 
 from steelyard.decide.scale.capacity import Capacity
 from steelyard.decide.scale.signals import Replica, Signals
 
 QUEUE_SECONDS = 0.25  # of arrivals are on their way from hand-off to their first step: not a queue
-INFLOW_SECONDS = 10.0  # of net inflow are provided for
+INFLOW_SPAN_SECONDS = 20.0  # of the net inflow's measurement
+INFLOW_DOUBT = 0.5  # standard deviations that a measured inflow is taken to be too high
+LASTING = 2.0  # residence times that an inflow lasts: what began ends after one, while arrivals may still be growing
+TICK_SECONDS = 5.0
+TYPICAL_ANSWER = 200.0  # tokens, where nothing is known
 TYPICAL_CONTEXT = 1000.0  # tokens, where nothing is known
 
 
@@ -27,8 +31,9 @@ class Decode:
     partial: bool  # some of it is unknown: enough to grow on, not to shrink on
 
 
-def decode_need(signals: Signals, replicas: tuple[Replica, ...], capacity: Capacity) -> Decode | None:
-    """Measure the need of the sequences on `replicas` (ready ones that decode); None where no gauge is known.
+def decode_need(signals: Signals, replicas: tuple[Replica, ...], capacity: Capacity, start: float) -> Decode | None:
+    """Measure the need of the sequences on `replicas` (ready ones that decode); None where no gauge is known. What is asked
+    for now is there in `start` seconds.
 
     A replica without gauges is taken to run as many as the others do.
     """
@@ -42,11 +47,26 @@ def decode_need(signals: Signals, replicas: tuple[Replica, ...], capacity: Capac
     way = ceil(QUEUE_SECONDS * (signals.request_rate or 0.0))
     waits = max(0.0, (signals.decode_queue or 0.0) - way)
     now = (running + waits) / held
-    total = now + INFLOW_SECONDS * max(0.0, signals.decode_inflow or 0.0) / held
+    step = capacity.model.decode_step_seconds(max(1.0, running / max(1, len(replicas))), context)
+    total = now + growth(signals, step, start) / held
     if signals.generated_rate is not None:
         total = max(total, signals.generated_rate / capacity.token_rate(held, context))
     partial = len(known) < len(replicas) or None in (signals.decode_queue, signals.generated_rate, signals.request_rate)
     return Decode(now, total, context, held, waits, partial)
+
+
+def growth(signals: Signals, step: float, start: float) -> float:
+    """Sequences by which decode will have grown when a replica that is asked for now is ready.
+
+    Long answers build up slowly: with a residence T (answer · step) of two minutes they grow for as long after any change,
+    and a start is a minute behind. The net inflow is taken to fade with `LASTING`·T, and counts only as far as it stands
+    out from its own noise: arrivals and ends over the span of its measurement, both Poisson.
+    """
+    inflow = signals.decode_inflow or 0.0
+    noise = sqrt(2 * (signals.request_rate or 0.0) / INFLOW_SPAN_SECONDS)
+    fading = LASTING * max(step, (signals.mean_output or TYPICAL_ANSWER) * step)
+    ahead = fading * (1 - exp(-(start + TICK_SECONDS) / fading))
+    return ahead * max(0.0, inflow - INFLOW_DOUBT * noise)
 
 
 def _context(signals: Signals, known: list[tuple[float, float | None]], capacity: Capacity) -> float:

@@ -32,10 +32,14 @@ def learn(learnt: Learnt, signals: Signals, engines: Mapping[str, Engine], elaps
     )
 
 
-def feedback(beta: float, signals: Signals, objectives: Objectives, decode_waits: bool, elapsed: float) -> float:
+def feedback(
+    beta: float, signals: Signals, objectives: Objectives, elapsed: float, *, decode_waits: bool, starting: bool
+) -> float:
     """Move beta by attainment of TTFT over the last minute.
 
-    Only with enough judged requests, and not while decode makes requests wait: that miss is not prefill's.
+    Only with enough judged requests, and a miss is the model's only if nothing else explains it: not while decode makes
+    requests wait, nor while replicas that were asked for still start (a late start would be paid for a second time, and for
+    minutes, by a beta that falls slowly).
     """
     met, judged = signals.ttft_met, signals.ttft_judged
     if objectives.ttft is None or met is None or judged is None or judged < JUDGED_ENOUGH or decode_waits:
@@ -43,7 +47,7 @@ def feedback(beta: float, signals: Signals, objectives: Objectives, decode_waits
     share = min(1.0, elapsed / TICK_SECONDS)
     attained, enough = met / judged, 1 - objectives.allowed_loss
     if attained < enough - BETA_SLACK:
-        return min(BETA_MOST, beta + BETA_UP * share)
+        return beta if starting else min(BETA_MOST, beta + BETA_UP * share)
     return max(BETA_LEAST, beta - BETA_DOWN * share) if attained > enough else beta
 
 

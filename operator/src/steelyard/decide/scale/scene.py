@@ -76,10 +76,13 @@ def scene(service: Service, signals: Signals, memory: Memory) -> Scene:
 
     fresh = is_fresh(signals)
     decoders = [r for r in census.ready if r.role != PREFILL or r.name in memory.conversions]
-    decode = decode_need(signals, tuple(decoders), writes) if fresh else None
+    decode = decode_need(signals, tuple(decoders), writes, start) if fresh else None
     if decode is not None:
-        waits = decode.waits > 0
-        learnt = replace(learnt, beta=learning.feedback(learnt.beta, signals, service.objectives, waits, elapsed))
+        waits, starting = decode.waits > 0, bool(census.coming or census.unborn)
+        beta = learning.feedback(
+            learnt.beta, signals, service.objectives, elapsed, decode_waits=waits, starting=starting
+        )
+        learnt = replace(learnt, beta=beta)
     horizon = min(MOST_HORIZON_SECONDS, max(LEAST_HORIZON_SECONDS, STARTS * start))
     ticks = _ticks(memory.ticks, signals, decode, AGGREGATED in service.limits.roles, horizon)
     arrived = prefilling = None
