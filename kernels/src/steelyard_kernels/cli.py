@@ -46,7 +46,10 @@ def _compare(options: argparse.Namespace) -> int:
         print("\n".join(page.tables(found)))
     if options.out:
         (options.out / "kernels.html").write_text(page.html(found))
-        say(f"wrote {options.out / 'kernels.json'} and {options.out / 'kernels.html'}")
+        (options.out / "kernels.md").write_text(
+            "\n".join([page.TITLE, "", page.repeat(found), "", *page.tables(found)])
+        )
+        say(f"wrote kernels.json, kernels.md and kernels.html into {options.out}")
     return 0 if ok else 1
 
 
@@ -71,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     compare.add_argument("--quick", action="store_true", help="few windows and layers: minutes, for the orderings")
     compare.add_argument("--json", action="store_true", help="one line: ok, and each ordering")
-    compare.add_argument("--out", type=Path, help="a folder for kernels.json and kernels.html")
+    compare.add_argument("--out", type=Path, help="a folder for kernels.json, kernels.md and kernels.html")
     compare.set_defaults(run=_compare)
     convert = commands.add_parser("convert", help="write a GGUF file of a Llama as a Hugging Face checkpoint")
     convert.add_argument("folder", type=Path, help="a new folder")

@@ -38,7 +38,6 @@ def found(effort: Effort = FULL, **perplexities: float) -> dict:
 
     return {
         "effort": effort._asdict(),
-        "text": "a text",
         "weights": rows(
             "bf16", "FP8 weights", "INT3 RTN g64", "INT3 GPTQ g64", "INT3 AWQ g64", bits=3.25, error_by_layer=[0.1, 0.2]
         ),
@@ -91,7 +90,7 @@ def test_a_measurement_goes_on_with_the_parts_it_lacks(monkeypatch: pytest.Monke
     keep, whole = tmp_path / "kernels.json", found()
     lacking = ("caches", "attention")
     earlier = {name: part for name, part in whole.items() if name not in lacking}
-    complete = [name for name in earlier if name not in ("effort", "text", "weights")]
+    complete = [name for name in earlier if name not in ("effort", "weights")]
     earlier["weights"] = whole["weights"][:2]  # stopped within this part
     keep.write_text(json.dumps({**earlier, "complete": complete}))
     measured = []
@@ -102,7 +101,7 @@ def test_a_measurement_goes_on_with_the_parts_it_lacks(monkeypatch: pytest.Monke
         lambda subject, quick, done: [one for one in whole["weights"] if one["name"] not in done],
     )
     monkeypatch.setattr(results.single, "attention", lambda *_: measured.append("attention") or whole["attention"])
-    subject = Subject(None, {}, None, None, None, FULL, "a text")  # nothing else may be measured
+    subject = Subject(None, {}, None, None, None, FULL)  # nothing else may be measured
     again = results.gather(subject, quick=False, keep=keep, say=lambda text: None)
     assert sorted(measured) == ["attention", "caches"]
     assert again["weights"] == whole["weights"]
@@ -164,7 +163,7 @@ def tiny(tmp_path: Path) -> Subject:
     tensors = {name: one for file in folder.glob("*.safetensors") for name, one in load_file(file).items()}
     window = torch.randint(0, 256, (1, 48))
     model = Llama(tiny_model.CONFIG, tensors)
-    return Subject(model, tiny_model.CONFIG, window, window, window[0], QUICK, "a text")
+    return Subject(model, tiny_model.CONFIG, window, window, window[0], QUICK)
 
 
 def test_learning_computes_what_the_rotated_model_computes(tiny: Subject) -> None:

