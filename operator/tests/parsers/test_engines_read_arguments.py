@@ -76,7 +76,12 @@ def filled(argument: str) -> str:
 
 
 def owned(engine: str) -> list[str]:
-    return [flag for flag in ENGINES[engine].flags if flag.startswith("--")]
+    """Long flags with an owner; how later versions of vLLM switch off is in operator/tests/build/test_vllm_versions.py."""
+    return [
+        flag
+        for flag in ENGINES[engine].flags
+        if flag.startswith("--") and not (engine == "vllm" and "--disable" in flag)
+    ]
 
 
 @cache

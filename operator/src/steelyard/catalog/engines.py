@@ -69,6 +69,11 @@ VLLM_FLAGS: Owners = {
     **dict.fromkeys(("--pipeline-parallel-size", "-pp"), f"{_PARALLELISM}.pipeline"),
     **dict.fromkeys(("--data-parallel-size", "-dp", "--data-parallel-size-local", "-dpl"), f"{_PARALLELISM}.data"),
     **dict.fromkeys(("--enable-expert-parallel", "--no-enable-expert-parallel", "-ep"), f"{_PARALLELISM}.expert"),
+    # How 0.33 and later switch off:
+    "--disable-chunked-prefill": "spec.batching.strategy",
+    "--disable-prefix-caching": "spec.cache.prefixReuse",
+    "--disable-expert-parallel": f"{_PARALLELISM}.expert",
+    "--disable-lora": "spec.model.adapters",
     "--shutdown-timeout": "spec.routing.requestTimeout",
     "--config": None,  # a file could set what typed fields own
     "--port": None,

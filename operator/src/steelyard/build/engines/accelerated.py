@@ -9,7 +9,9 @@ from steelyard.api.labels import DECODE, ENGINE_PORT, PREFILL
 from steelyard.api.quantities import Quantity
 from steelyard.api.service import InferenceService
 from steelyard.build.engines.parts import Body
+from steelyard.catalog.engines import ENGINES
 from steelyard.catalog.formats import WEIGHTS
+from steelyard.catalog.versions import Version, of_image, version
 
 SETTINGS = "/etc/steelyard"
 SCRATCH = "/tmp"  # noqa: S108 (a path in the container)
@@ -46,6 +48,12 @@ def spread(service: InferenceService, role_name: str, accelerator: Accelerator |
     per_node = accelerator.spec.per_node if accelerator is not None and accelerator.spec.resource else wanted
     nodes = ceil(wanted / per_node)
     return Spread(nodes, ceil(wanted / nodes))
+
+
+def version_of(service: InferenceService) -> Version:
+    """The engine's version: the written one, else that of the image's tag, else the one that builders write flags for."""
+    engine = service.spec.engine
+    return version(engine.version) or of_image(engine.image) or version(ENGINES[engine.name].version) or ()
 
 
 def hands_over(role_name: str) -> bool:

@@ -25,6 +25,7 @@ GROUP_PORT = 29500
 GAUGES = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 LORA_SLOTS = 4  # adapters that one step may mix
 
+RENAMED_IN = (0, 33)
 KV_TYPES = {"none": "auto", "fp8": "fp8", "int8": "int8_per_token_head", "int4": "int4_per_token_head"}
 LOAD_TYPES = {"fp8": "fp8_per_tensor", "int8": "int8_per_channel_weight_only", "nvfp4": "nvfp4_per_token"}
 
@@ -133,7 +134,7 @@ def _quantization(service: InferenceService, role_name: str) -> list[str]:
 
 def _batching(service: InferenceService, role_name: str) -> list[str]:
     batching = service.spec.batching_of(role_name)
-    chunks = "--enable-chunked-prefill" if batching.strategy == "chunked" else "--no-enable-chunked-prefill"
+    chunks = _switch(service, "chunked-prefill", batching.strategy == "chunked")
     return [
         *("--max-num-seqs", str(batching.max_sequences)),
         *("--max-num-batched-tokens", str(batching.max_batch_tokens), chunks),
@@ -144,7 +145,7 @@ def _cache(service: InferenceService, role_name: str) -> list[str]:
     cache = service.spec.cache
     args: list[str] = []
     if cache.prefix_reuse is not None:
-        args.append("--enable-prefix-caching" if cache.prefix_reuse else "--no-enable-prefix-caching")
+        args.append(_switch(service, "prefix-caching", cache.prefix_reuse))
     if cache.block_tokens is not None:
         args += ["--block-size", str(cache.block_tokens)]
     if cache.kv_tokens is not None:
@@ -185,6 +186,13 @@ def _processors(role: Role) -> tuple[Body, ...]:
         {"name": "OMP_NUM_THREADS", "value": str(threads(role))},
         {"name": "VLLM_CPU_OMP_THREADS_BIND", "value": "nobind"},
     )
+
+
+def _switch(service: InferenceService, name: str, on: bool) -> str:
+    """Spell an option that is on or off; what was `--no-enable-X` is `--disable-X` since 0.33."""
+    if on:
+        return f"--enable-{name}"
+    return f"--disable-{name}" if accelerated.version_of(service) >= RENAMED_IN else f"--no-enable-{name}"
 
 
 def _json(value: Any) -> str:
