@@ -32,6 +32,14 @@ def engine(state: dict[str, Any], last: dict[str, Any] | None = None, ready: boo
     return {"status": {"containerStatuses": [status]}}
 
 
+def fetched(started: bool) -> dict[str, Any]:
+    """A running pod whose engine fetches the weights itself, into a volume that lives as long as the pod."""
+    return {
+        "spec": {"initContainers": None, "volumes": [{"name": "models", "emptyDir": {}}]},
+        "status": {"phase": "Running", "containerStatuses": [{"name": "engine", "started": started}]},
+    }
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -44,6 +52,8 @@ def engine(state: dict[str, Any], last: dict[str, Any] | None = None, ready: boo
         (weights({"waiting": {"reason": "CrashLoopBackOff"}}), Weights.FAILED),
         ({"spec": {"initContainers": None}, "status": {"phase": "Running"}}, Weights.LOADED),
         ({"spec": {"initContainers": None}}, Weights.LOADING),
+        (fetched(started=False), Weights.LOADING),
+        (fetched(started=True), Weights.LOADED),
     ],
 )
 def test_how_far_the_weights_are(change: dict[str, Any], expected: Weights) -> None:

@@ -17,7 +17,7 @@ WAITING: Mapping[str, Reason] = {
     "RunContainerError": Reason.ENGINE_CRASHING,
 }
 OUT_OF_MEMORY = "OOMKilled"  # in the kubelet's words
-WEIGHTS_CONTAINER = "weights"
+WEIGHTS_CONTAINER, ENGINE_CONTAINER, MODELS_VOLUME = "weights", "engine", "models"
 MESSAGE_LIMIT = 500
 CONNECTION = re.compile(r"[0-9a-f.:\[\]]+->")  # local address and port of a failed connection
 
@@ -51,7 +51,11 @@ def deployment_trouble(status: Body) -> Trouble | None:
 
 
 def _weights(body: Body) -> Weights:
-    """Tell how far the weights are: without a container that brings them, they are there as soon as the pod runs."""
+    """Tell how far the weights are.
+
+    Those on a claim are there as soon as the pod runs. An engine that fetches them itself has them when it answers, not
+    when its process runs (kserve/kserve#1859: ready while nothing was loaded).
+    """
     status = body.get("status") or {}
     for container in status.get("initContainerStatuses") or []:
         if container["name"] != WEIGHTS_CONTAINER:
@@ -62,8 +66,10 @@ def _weights(body: Body) -> Weights:
         failed = (state.get("waiting") or {}).get("reason") in WAITING or "terminated" in state
         return Weights.FAILED if failed else Weights.LOADING
     bringing = any(c["name"] == WEIGHTS_CONTAINER for c in body["spec"].get("initContainers") or [])
-    started = status.get("phase") == "Running" and not bringing
-    return Weights.LOADED if started else Weights.LOADING
+    fetching = any(v["name"] == MODELS_VOLUME and "emptyDir" in v for v in body["spec"].get("volumes") or [])
+    running = status.get("phase") == "Running" and not bringing
+    answers = any(c["name"] == ENGINE_CONTAINER and c.get("started") for c in status.get("containerStatuses") or [])
+    return Weights.LOADED if running and (answers or not fetching) else Weights.LOADING
 
 
 def _trouble(status: Body, conditions: Mapping[str, Body], pool: str | None) -> Trouble | None:
