@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from string import Template
+from urllib.parse import quote
 
 from rich.console import Console
 
@@ -43,6 +44,13 @@ def restart(platform: Platform) -> None:
     """Start it again, with nothing in its store."""
     platform.kubectl("scale", "deployment/prometheus", "-n", NAMESPACE, "--replicas=1")
     _wait(platform)
+
+
+def value(platform: Platform, query: str) -> float | None:
+    """What a query answers with one value; None where it has none."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/services/prometheus:9090/proxy/api/v1/query?query={quote(query)}"
+    found = json.loads(platform.kubectl("get", "--raw", path))["data"]["result"]
+    return float(found[0]["value"][1]) if found else None
 
 
 def _wait(platform: Platform) -> None:
