@@ -14,9 +14,9 @@ from steelyard_engine.backends.llama import LlamaBackend
 from steelyard_engine.engine import Engine
 from steelyard_engine.handoff import Held, TransferParams, new_capability, pack_header, pull, unpack
 from steelyard_engine.sampling import Sampling
-from steelyard_engine.steps import Chunk, Free, Sequence
 from steelyard_engine.serve import Server
 from steelyard_engine.settings import Settings, make_backend, read_arguments
+from steelyard_engine.steps import Chunk, Free, Sequence
 
 from bench.engine.seen import TOKENS, Handoff
 from bench.engine.turns import FIRST_TOKEN, LAST_TOKEN
