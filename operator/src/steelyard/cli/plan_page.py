@@ -3,7 +3,7 @@
 from html import escape
 
 from steelyard.cli.plan_question import Planned
-from steelyard.cli.plan_tables import OPTION_COLUMNS, option_rows, winner
+from steelyard.cli.plan_tables import OPTION_COLUMNS, SENSITIVITY_COLUMNS, option_rows, sensitivity_rows, winner
 from steelyard.decide.feasibility.findings import milliseconds
 from steelyard.sim.page import STYLE
 from steelyard.sim.planner import Answer
@@ -28,7 +28,7 @@ def page(question: Planned, found: Answer) -> str:
         f"<!doctype html><html lang=en><meta charset=utf-8><title>Plan of {escape(question.model)}</title><style>{STYLE}</style>"
         f"<h1>Plan of {escape(question.model)}</h1><p>{escape(said)}</p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
-        f'<div class="plots">{"".join(_plots(found))}</div>'
+        f'<div class="plots">{"".join(_plots(found))}</div>{_sensitivity(found)}'
         "<p>Estimated: by queueing, first come first served. Played: by the simulator with the gateway's own queues. Times are"
         " rooflines calibrated on measured deployments.</p></html>\n"
     )
@@ -56,14 +56,12 @@ def _plots(found: Answer) -> list[str]:
         if options
     ]
     drawn.append(plot("Options", clouds, Axis("accelerators", least=0), Axis("requests/s per accelerator", least=0)))
-    grown = [(float(i), float(c.option.accelerators)) for i, c in enumerate(found.sensitivity) if c.option]
-    words = "; ".join(f"{i} {c.words}" for i, c in enumerate(found.sensitivity))
-    drawn.append(
-        plot(
-            "Accelerators if something changes",
-            [Series(words, grown, "point")],
-            Axis("change"),
-            Axis("accelerators", least=0),
-        )
-    )
     return drawn
+
+
+def _sensitivity(found: Answer) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in SENSITIVITY_COLUMNS)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in sensitivity_rows(found)
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -13,6 +13,7 @@ from steelyard.decide.goodput.search import Option
 from steelyard.sim.planner import Answer
 from steelyard.sim.rehearsal import Rehearsed
 
+SENSITIVITY_COLUMNS = ("if", "accelerators (estimated)", "", "replicas", "decode")
 SHOWN = 5  # options of each kind
 OPTION_COLUMNS = (
     "",
@@ -177,25 +178,24 @@ def sweep_table(found: Answer) -> Table:
     return table(("prefill:decode", "estimated", "TTFT met", "TPOT met", "both, played"), rows, left=1)
 
 
-def sensitivity_table(found: Answer) -> Table:
-    """What it takes when something changes."""
-    rows = []
+def sensitivity_rows(found: Answer) -> list[tuple[str, ...]]:
+    """What it takes when something changes, by estimate."""
+    rows: list[tuple[str, ...]] = []
     for change in found.sensitivity:
         option = change.option
         if option is None:
             rows.append((change.words, "not reachable", "", "", ""))
             continue
+        side = option.decode.side
+        replica = f"{side.format if side.format != 'none' else '16 bit'}, {option.decode.words}"
         kind = "together" if option.aggregated else "apart"
-        rows.append(
-            (
-                change.words,
-                str(option.accelerators),
-                kind,
-                option.ratio,
-                f"{option.decode.side.format if option.decode.side.format != 'none' else '16 bit'}, {option.decode.words}",
-            )
-        )
-    return table(("if", "accelerators (estimated)", "", "replicas", "decode"), rows, left=1)
+        rows.append((change.words, str(option.accelerators), kind, option.ratio, replica))
+    return rows
+
+
+def sensitivity_table(found: Answer) -> Table:
+    """The same as a table."""
+    return table(SENSITIVITY_COLUMNS, sensitivity_rows(found), left=1)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], left: int) -> Table:
