@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from bench.evidence import distserve, dynamo, dynamo_inside, floors, frontier, oracle, silicon, speed, vllm
+from bench.evidence import distserve, dynamo, dynamo_inside, floors, frontier, oracle, robustness, silicon, speed, vllm
 
 
 class Item(NamedTuple):
@@ -32,6 +32,9 @@ ITEMS = {
     "floor-mixes": Item(floors.mixes, False, "role changes against the best static ratio, fixed budget"),
     "floor-moving": Item(floors.moving, False, "moving mixes with scaling"),
     "frontier": Item(frontier.compare, False, "the law beside five rivals, each with eight settings"),
+    "robustness": Item(
+        robustness.compare, False, "one setting each: starts of 10 to 600 s, three draws, three routers"
+    ),
     "oracle": Item(oracle.distance, False, "accelerator-hours of the law over those of the oracle"),
     "startups": Item(floors.startups, False, "the five traces with starts of 10, 180 and 600 s"),
     "speed": Item(speed.measure, True, "requests simulated per CPU-second"),

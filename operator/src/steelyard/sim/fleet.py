@@ -10,9 +10,10 @@ from enum import StrEnum
 from random import Random
 
 from steelyard.sim.prefix import PrefixCache
-from steelyard.sim.replica import Host, Replica
+from steelyard.sim.replica import Replica
 from steelyard.sim.requests import Request
 from steelyard.sim.scenario import Scenario
+from steelyard.sim.store import Host
 
 Make = Callable[[str, str, PrefixCache | None], Replica]
 
