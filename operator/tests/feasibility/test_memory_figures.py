@@ -75,6 +75,15 @@ def test_kv_tokens_of_a_measured_engine() -> None:
     assert counted(one).tokens(32768) == pytest.approx(41_408, rel=0.02)
 
 
+@pytest.mark.parametrize(("tensor", "tokens"), [(1, 66_144), (2, 163_008), (4, 356_736)])
+def test_kv_tokens_of_distserves_table(tensor: int, tokens: int) -> None:
+    """DistServe's memory table for OPT-13B on A100-80G; that it uses 95 % of the memory is inferred from one row."""
+    one = side(
+        "facebook/opt-13b", "a100", layout=Layout(tensor=tensor), context=2048, batch_tokens=2048, utilization=0.95
+    )
+    assert counted(one).tokens(2048) == pytest.approx(tokens, rel=0.02)
+
+
 def test_parts_by_hand() -> None:
     one = counted(side("meta-llama/Llama-3.1-70B", layout=Layout(tensor=4), kv="fp8", context=8192, sequences=64))
     assert one.weights == pytest.approx(2 * 70.55e9 / 4, rel=1e-3)

@@ -93,7 +93,8 @@ def deepened(side: Side) -> Side | None:
     tensor = max(ways(side.shape, side.hardware.per_node), default=1)
     for stages in (2, 3, 4, 6, 8, 12, 16):
         other = replace(side, layout=replace(side.layout, tensor=tensor, pipeline=stages))
-        if stages <= side.shape.layers and holds(other):
+        whole = other.layout.accelerators % side.hardware.per_node == 0
+        if whole and stages <= side.shape.layers and holds(other):
             return other
     return None
 

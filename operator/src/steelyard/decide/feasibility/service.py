@@ -77,9 +77,7 @@ def sides(service: InferenceService, accelerators: Mapping[str, Accelerator | No
     return made
 
 
-def side_of(
-    service: InferenceService, role: str, accelerator: Accelerator, shape: Shape, stored: str | None
-) -> Side:
+def side_of(service: InferenceService, role: str, accelerator: Accelerator, shape: Shape, stored: str | None) -> Side:
     """Make the side of one role; the role's own fields rule over the service's."""
     spec, own = service.spec, service.spec.roles[role]
     numbers, layout, batching = spec.quantization_of(role), spec.parallelism_of(role), spec.batching_of(role)

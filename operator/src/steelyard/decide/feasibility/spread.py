@@ -1,6 +1,7 @@
-"""May a replica be spread like this? Heads and experts divide, stages have layers, and nodes are filled whole.
+"""May a replica be spread like this? Heads and experts divide, stages have layers, and links reach.
 
-Every rule that is broken is told at once: an engine stops at its first assertion, which may hide the true reason.
+Every rule that is broken is told at once: an engine stops at its first assertion, which may hide the true reason. That nodes
+are filled whole needs no model: `accept.py` sees to it.
 """
 
 from collections.abc import Iterator
@@ -87,12 +88,6 @@ def _nodes(side: Side) -> Iterator[Finding]:
         return
     if whole <= node:
         return
-    if whole % node:
-        problem = (
-            f"a replica of {whole} accelerators does not fill nodes of {node} (accelerator {side.accelerator}); "
-            f"use at most {node}, or a multiple of it"
-        )
-        yield Finding(Reason.PARALLELISM_INVALID, side.place("tensor"), str(layout.tensor), problem)
     links = side.hardware.interconnect
     if layout.tensor > max(node, links.domain if links else 1):
         problem = (
