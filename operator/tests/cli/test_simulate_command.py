@@ -151,3 +151,31 @@ def test_a_profile_that_lacks_something_is_told(tmp_path):
     result = steelyard("--profile", path, "--replicas", "1:1", "--pattern", "poisson")
     assert result.exit_code == 2
     assert "decode is missing" in " ".join(result.output.split())
+
+
+def test_a_replica_that_dies_costs_something(profile, tmp_path):
+    figures = tmp_path / "figures.json"
+    load = ("--profile", profile, "--pattern", "poisson", "--rate", "5", "--duration", "60s", "--ttft", "1s", "--tpot", "50ms",
+            "--replicas", "1:2", "--policy", "static")  # fmt: skip
+    lost = []
+    for failures in ((), ("--fail", "decode@20s", "--fail", "decode@40s")):
+        result = steelyard(*load, *failures, "--json", figures)
+        assert result.exit_code == 0, result.output
+        requests = json.loads(figures.read_text())["runs"][0]["requests"]
+        lost.append(requests["failed"])
+    assert lost[0] == 0 < lost[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("decode@soon", "decode@2m"),
+        ("decode", "decode@2m"),
+        ("router@5s", "there is no role 'router'; the service has prefill, decode"),
+    ],
+)
+def test_a_failure_that_cannot_be_is_told(profile, text, words):
+    result = steelyard("--profile", profile, "--pattern", "poisson", "--ttft", "1s", "--tpot", "50ms", "--replicas", "1:1",
+                       "--fail", text)  # fmt: skip
+    assert result.exit_code == 2
+    assert words in re.sub(r"\s+", " ", result.output)

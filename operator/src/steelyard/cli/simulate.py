@@ -138,6 +138,10 @@ def simulate_command(
     sweep: Annotated[
         str | None, typer.Option(help="ratio: every static ratio of as many replicas as --replicas has.")
     ] = None,
+    fail: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE@TIME", help="Repeatable: a replica of that role dies then, such as decode@2m."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures there; - for the output.")] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write a report with plots there.")] = None,
@@ -154,7 +158,7 @@ def simulate_command(
                         shared_cache, seed)  # fmt: skip
         play = arrivals(wanted)
         setting = Setting(service, tuple(accelerators or ()), profile, max_sequences, max_batch_tokens, replicas, ttft, tpot,
-                          attainment, budget, startup, role_change, routing, seed)  # fmt: skip
+                          attainment, budget, startup, role_change, routing, seed, tuple(fail or ()))  # fmt: skip
         planned = runs(setting, tuple(policy or ()), sweep)
         total = sum(1 for _ in play())
         if not total:

@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 
 from steelyard.api.accelerator import Accelerator
+from steelyard.api.quantities import Duration
 from steelyard.catalog.accelerators import ACCELERATORS
 from steelyard.decide import accept
 from steelyard.decide.plan import read
@@ -16,7 +17,7 @@ from steelyard.sim import spec
 from steelyard.sim.engine import Batching, Engine
 from steelyard.sim.policies.choose import choose, replicas
 from steelyard.sim.policies.policy import Policy
-from steelyard.sim.scenario import Routing, Scenario
+from steelyard.sim.scenario import Failure, Routing, Scenario
 
 DEFAULT_ATTAINMENT = 95.0
 
@@ -39,6 +40,7 @@ class Setting:
     role_change: bool
     routing: str
     seed: int
+    failures: tuple[str, ...] = ()  # each "decode@2m"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ def _described(setting: Setting) -> tuple[Scenario, law.Service]:
     scenario = replace(
         scenario, objectives=objectives, startup_seconds=startup, routing=_routing(setting.routing), seed=setting.seed
     )
+    scenario = replace(scenario, failures=tuple(_failure(text, scenario) for text in setting.failures))
     percent = asked.objectives.attainment * 100 if setting.attainment is None else setting.attainment
     if not 0 < percent < 100:
         raise ValueError(f"--attainment is {percent:g}; it is a percentage above 0 and below 100")
@@ -106,6 +109,17 @@ def _described(setting: Setting) -> tuple[Scenario, law.Service]:
     engines = {role: replace(engine, start_seconds=startup) for role, engine in asked.engines.items()}
     told = law.Objectives(objectives.ttft_seconds, objectives.tpot_seconds, percent / 100)
     return scenario, replace(asked, limits=limits, objectives=told, engines=engines)
+
+
+def _failure(text: str, scenario: Scenario) -> Failure:
+    role, _, when = text.partition("@")
+    try:
+        at = Duration(when).seconds
+    except ValueError as failure:
+        raise ValueError(f"--fail {text!r}: {failure}; write a role and a time, such as decode@2m") from failure
+    if role not in scenario.roles:
+        raise ValueError(f"--fail {text!r}: there is no role {role!r}; the service has {', '.join(scenario.roles)}")
+    return Failure(at, role)
 
 
 def _from_service(setting: Setting) -> tuple[Scenario, law.Service]:
