@@ -6,7 +6,7 @@ from math import ceil
 from steelyard.decide.scale import loss
 from steelyard.decide.scale.signals import WINDOW_SECONDS, Objectives, Service, Signals
 
-RATE_SECONDS = 25.0
+RATE_SECONDS = 20.0
 RATE_SHARE = 0.9  # rho: load of the steady rate at most
 COARSE = 0.1  # share of the allowed loss where only spans between scrapes are known
 SHORTEST_PATIENCE = 0.02
