@@ -32,7 +32,7 @@ MEANS, TAILS = 0.05, 0.10
 STEPS = (0.3, 0.1, 0.03, 0.01, 0.003)  # of a coefficient's logarithm
 NOTHING = float(np.log(1e-7))  # of a coefficient in seconds: less is none
 LEAST = 1e-4  # seconds: where a coefficient begins that may be nothing
-# Bandwidth as the run's own configuration says; peak from memory of the vendor's sheet (dense, fp16 accumulation).
+# Bandwidth as the run's own configuration says; peak after the vendor's sheet, unverified (dense, fp16 accumulation).
 RTX_4090 = Machine(flops=165e12, attention_flops=165e12, bandwidth=1.008e12, link=32e9, domain=1, between=25e9)
 
 

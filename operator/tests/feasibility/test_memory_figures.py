@@ -55,8 +55,8 @@ def counted(one: Side) -> Memory:
         ("meta-llama/Llama-3.1-8B", "none", 16_060_522_496, "8,030,261,248 weights of two bytes"),
         ("openai/gpt-oss-120b", "mxfp4", 60.8 * GIB, "OpenAI's model card: checkpoint size"),
         ("openai/gpt-oss-20b", "mxfp4", 12.8 * GIB, "OpenAI's model card: checkpoint size"),
-        ("meta-llama/Llama-3.1-8B", "int4-awq", 5.73e9, "hugging-quants AWQ-INT4, from memory"),
-        ("meta-llama/Llama-3.1-70B", "int4-awq", 39.77e9, "hugging-quants AWQ-INT4, from memory"),
+        ("meta-llama/Llama-3.1-8B", "int4-awq", 5.73e9, "hugging-quants AWQ-INT4, unverified"),
+        ("meta-llama/Llama-3.1-70B", "int4-awq", 39.77e9, "hugging-quants AWQ-INT4, unverified"),
     ],
 )
 def test_bytes_of_checkpoints(model: str, weights: str, size: float, source: str) -> None:
