@@ -36,6 +36,21 @@ def test_all_documented_fields_are_taken() -> None:
     assert (settings.prior.b, settings.judged_by.tpot_seconds) == (0.002, 0.05)
 
 
+@pytest.mark.parametrize(
+    ("topology", "decided", "held", "because"),
+    [
+        ("Disaggregated", 3, 3, "the autoscaler has found fewer right"),
+        ("Disaggregated", 9, 7, "the settings are never passed"),
+        ("Aggregated", 3, 7, "the number is of decode replicas, left from before the topology changed"),
+    ],
+)
+def test_what_the_autoscaler_decided_limits_decode_replicas_only(
+    topology: str, decided: int, held: int, because: str
+) -> None:
+    settings = parse_settings(json.dumps({**FULL, "topology": topology}).encode())
+    assert settings.limited_to(decided).decode_slots == held, because
+
+
 def test_what_is_left_out_has_a_default() -> None:
     settings = parse_settings(json.dumps(LEAST).encode())
     assert settings.ttft_budget is None

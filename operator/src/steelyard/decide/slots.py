@@ -2,7 +2,7 @@
 
 A key of its own, written under a field manager of its own: a reconcile holds `gateway.json` in place and takes nothing else
 there for drift, the autoscaler writes this one only, so neither ever undoes the other. The file stays when the mode leaves
-Auto, as numbers of replicas do; it never admits more than `gateway.json` does.
+Auto, as numbers of replicas do; it never admits more than `gateway.json` does, and says nothing of one pool that does both.
 """
 
 import json

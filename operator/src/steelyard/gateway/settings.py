@@ -66,7 +66,12 @@ class Settings(_Part, frozen=True):
     api_keys_file: str | None = None
 
     def limited_to(self, slots: int) -> "Settings":
-        """The same with no more than so many sequences on one decode replica, which the autoscaler has found right."""
+        """The same with no more than so many sequences on one decode replica, which the autoscaler has found right.
+
+        One pool that does both has no decode replicas: a number from before the topology changed says nothing of it.
+        """
+        if self.aggregated:
+            return self
         return msgspec.structs.replace(self, decode_slots=min(self.decode_slots, slots))
 
     @property
