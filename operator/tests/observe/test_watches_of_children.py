@@ -6,12 +6,13 @@ import json
 import queue
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from kubernetes.client import Configuration
+from steelyard.observe import watch
 from steelyard.observe.client import ApiError, Denied, Unreachable
 from steelyard.observe.resources import POD
 from steelyard.observe.watch import Watch
@@ -73,11 +74,24 @@ def server() -> Iterator[Server]:
     found.http.shutdown()
 
 
+class Pauses(Event):
+    """What ends a watch; keeps for how long was waited for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waited.append(timeout)
+        return super().wait(timeout)
+
+
 class Heard:
     """A watch of pods and what it tells, in order."""
 
     def __init__(self, server: Server, namespace: str | None = None) -> None:
         self.all: queue.Queue[Any] = queue.Queue()
+        self.ended = Pauses()
         configuration = Configuration(host=f"http://127.0.0.1:{server.http.server_address[1]}")
         self.watch = Watch(
             Wire(configuration, PATIENCE_SECONDS),
@@ -86,6 +100,7 @@ class Heard:
             SELECTOR,
             told=lambda kind, meta: self.all.put((kind, meta.get("name"))),
             missed=lambda kind: self.all.put(("missed", kind)),
+            _ended=self.ended,
         )
 
     def next(self, count: int) -> list[Any]:
@@ -155,3 +170,39 @@ def test_a_watch_goes_on_where_it_was_and_begins_anew_only_when_that_is_forgotte
     assert told == [("missed", "Pod"), ("Pod", "a"), ("Pod", "b"), ("missed", "Pod"), ("Pod", "c")]
     versions = [query.get("resourceVersion", ["a list"])[0] for _, query, _ in server.asked[:6]]
     assert versions == ["a list", "7", "8", "8", "a list", "12"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "at_once", "pauses", "because"),
+    [
+        ([], PATIENCE_SECONDS, [watch.FIRST_PAUSE_SECONDS] * 2, "something cuts watches, and would be asked endlessly"),
+        ([], 0.0, [], "it lived its time and nothing had changed"),
+        ([event("BOOKMARK", "8")], PATIENCE_SECONDS, [], "it said something"),
+    ],
+)
+def test_only_a_watch_that_ends_at_once_without_a_word_is_opened_again_after_a_pause(
+    server: Server, monkeypatch: pytest.MonkeyPatch, lines: list[Any], at_once: float, pauses: list[float], because: str
+) -> None:
+    monkeypatch.setattr(watch, "AT_ONCE_SECONDS", at_once)
+    server.answers += [(200, [LIST]), (200, lines), (200, lines), (200, [event("MODIFIED", "9", name="a")])]
+    heard = Heard(server)
+    heard.watch.start()
+    told = heard.next(2)
+    heard.watch.stop()
+    assert told == [("missed", "Pod"), ("Pod", "a")]
+    assert heard.ended.waited == pauses, because
+
+
+@pytest.mark.parametrize("status", [400, 410])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_version_that_is_refused_is_left_for_the_present_one(server: Server, status: int, inside: bool) -> None:
+    refusal = (200, [gone(status)]) if inside else (status, [{"kind": "Status", "message": "no such version"}])
+    server.answers += [(200, [LIST]), refusal, (200, [{**LIST, "metadata": {"resourceVersion": "12"}}])]
+    server.answers.append((200, [event("MODIFIED", "13", name="a")]))
+    heard = Heard(server)
+    heard.watch.start()
+    told = heard.next(3)
+    heard.watch.stop()
+    assert told == [("missed", "Pod"), ("missed", "Pod"), ("Pod", "a")]
+    versions = [query.get("resourceVersion", ["a list"])[0] for _, query, _ in server.asked[:4]]
+    assert versions == ["a list", "7", "a list", "12"]

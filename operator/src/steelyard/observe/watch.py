@@ -2,12 +2,13 @@
 
 A change says *when* to look, never what is there (`snapshot.py` reads that anew), so no object is listed, none is kept, and of
 those that change only names and labels travel. A watch begins at the API server's present version. What happened before
-that, or while a watch was broken for so long that the API server has forgotten (410), was missed: `missed` is told once the
-watch has begun, and whoever hears it looks at everything of that kind.
+that, or while a watch was broken for so long that the API server has forgotten (410, or 400 for a version it cannot
+read), was missed: `missed` is told once the watch has begun, and whoever hears it looks at everything of that kind.
 """
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,7 +26,8 @@ log = logging.getLogger(__name__)
 WATCH_SECONDS = 300  # how long the API server keeps a watch open; it marks its version about once a minute meanwhile
 SILENCE_SECONDS = 150.0  # after which a connection counts as dead; the next one goes on where it was
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 15.0
-EXPIRED = 410  # HTTP status: the version to go on from is too old
+AT_ONCE_SECONDS = 1.0  # a watch that ended sooner and without a word was cut off by something
+UNUSABLE = (HTTPStatus.BAD_REQUEST, HTTPStatus.GONE)  # no going on from the version: not understood, or too old
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,13 @@ class Watch:
         while not self._ended.is_set():
             try:
                 version = version or self.begin()
+                opened, silent = time.monotonic(), True
                 for reached in self.follow(version):
-                    version, pause = reached, FIRST_PAUSE_SECONDS
+                    version, pause, silent = reached, FIRST_PAUSE_SECONDS, False
+                if silent and time.monotonic() - opened < AT_ONCE_SECONDS:
+                    self._ended.wait(FIRST_PAUSE_SECONDS)
             except Exception as failure:  # whatever it is: if this thread ended, changes would be unseen for ever
-                if isinstance(failure, ApiError) and failure.status == EXPIRED:
+                if isinstance(failure, ApiError) and failure.status in UNUSABLE:
                     version = ""
                 what, expected = {"kind": self.resource.kind}, isinstance(failure, ApiError)
                 log.warning("watch interrupted: %s", failure, extra=what, exc_info=not expected)
