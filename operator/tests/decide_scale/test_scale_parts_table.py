@@ -413,6 +413,18 @@ def test_the_gateways_are_told_what_a_decode_replica_holds() -> None:
     assert decide(service(), replace(busy, sample_age=None), Memory()).slots is None
 
 
+def test_a_guess_is_no_limit_until_it_is_measured() -> None:
+    """Of a model that nobody described sizes need some figure, and requests are held back by measured ones only."""
+    guessed, busy = service(engine=replace(ENGINE, guessed=True)), signals(fleet(2, 2, running=50.0, kv_use=0.5))
+    first = decide(guessed, busy, Memory())
+    assert first.slots is None
+    assert first.desired == decide(service(), busy, Memory()).desired, "sizes go by the guess meanwhile"
+    step = PRIOR.decode_step_seconds(50, 5000.0)
+    points = [fits.decode_point(0.5, 50, step, 0.0)] * fits.ENOUGH_SAMPLES
+    measured = Memory(learnt=Learnt(decode=fits.learn(NOTHING, points, 5.0)))
+    assert decide(guessed, busy, measured).slots == 95
+
+
 def test_the_scheduler_words_are_passed_on() -> None:
     words = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
     stuck = replica("p1", "prefill", Phase.UNSCHEDULABLE, since=NOW - UNSCHEDULABLE_SECONDS - 1, words=words)

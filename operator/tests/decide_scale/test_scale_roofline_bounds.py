@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from steelyard.api.accelerator import AcceleratorSpec
 from steelyard.api.model import ModelShape
 from steelyard.api.service import InferenceService
+from steelyard.build.gateway_settings import ACCELERATOR_PRIOR
 from steelyard.catalog.accelerators import ACCELERATORS
 from steelyard.decide.model.roofline import Factors, Roofline, roofline
+from steelyard.decide.scale.capacity import capacity
+from steelyard.decide.scale.decision import Learnt
 from steelyard.decide.scale.spec import scaled
 
 KNOWN = sorted(
@@ -125,3 +130,82 @@ def test_limits_and_priors_come_from_the_spec() -> None:
     assert engine.prior.prefill_seconds([2048]) >= 2 * 8e9 * 2048 / 989e12
     plain = InferenceService.read({"metadata": {"name": "chat"}, "spec": {"model": {"uri": "oci://models/x:1"}}})
     assert scaled(plain, dict(ACCELERATORS)).engines["decode"].prior.decode_step_seconds(1, 100) > 0
+
+
+# One processor core with a small model: what services without a shape have had from the first day on.
+PROCESSOR = ((0.02, 0.002, 0.0), (0.03, 0.02, 0.0, 0.01))
+
+
+def without_shape(engine: str, uri: str, accelerator: str, **more: Any) -> InferenceService:
+    spec = {
+        "model": {"uri": uri, **more.pop("model", {})},
+        "engine": {"name": engine},
+        "accelerator": accelerator,
+        "objectives": {"timePerOutputToken": "50ms"},
+        **more,
+    }
+    return InferenceService.read({"metadata": {"name": "chat", "namespace": "team-a"}, "spec": spec})
+
+
+PAIR = {"parallelism": {"tensor": 2}}
+QWEN = "hf://Qwen/Qwen3-32B"
+
+
+@pytest.mark.parametrize(
+    ("given", "weights", "devices", "because"),
+    [
+        (without_shape("vllm", QWEN, "h100", **PAIR), 65.5e9, 2, "the catalogue's model, in 16 bits"),
+        (without_shape("vllm", QWEN + "-FP8", "h100", **PAIR), 32.8e9, 2, "in the format that its name tells"),
+        (without_shape("sglang", QWEN, "h200"), 65.5e9, 1, "whichever engine computes"),
+        (
+            without_shape("vllm", QWEN, "h100", model={"shape": {"layers": 64, "hiddenSize": 5120}}, **PAIR),
+            65.5e9,
+            2,
+            "a shape that is written in part",
+        ),
+    ],
+)
+def test_a_model_of_the_catalogue_needs_no_shape(
+    given: InferenceService, weights: float, devices: int, because: str
+) -> None:
+    """Steps are those of its weights on that hardware, and a decode replica is planned to hold many sequences."""
+    asked = scaled(given, dict(ACCELERATORS))
+    engine = asked.engines["decode"]
+    hardware = ACCELERATORS[given.spec.accelerator].spec
+    read = weights / devices / (hardware.memory_bandwidth or 0)
+    assert read <= engine.prior.decode_step_seconds(1, 1) <= 3 * read, because  # and constant parts
+    assert engine.start_seconds == pytest.approx(2 + weights / 2e9, rel=0.05), because
+    known = capacity(engine, Learnt(), asked.objectives)
+    assert (known.admitted(1000) or 0) > 64, because
+
+
+@pytest.mark.parametrize(
+    ("given", "because"),
+    [
+        (without_shape("vllm", "hf://example-org/own-7b", "h100"), "no name of the catalogue"),
+        (without_shape("vllm", "pvc://weights/own-7b", "h100"), "no name at all"),
+    ],
+)
+def test_a_model_nobody_described_has_an_accelerators_prior(given: InferenceService, because: str) -> None:
+    """Ten times slower and ten times faster than it lie what the catalogue's models take; no limit is told by it."""
+    asked = scaled(given, dict(ACCELERATORS))
+    engine = asked.engines["decode"]
+    assert engine.prior.prefill == tuple(ACCELERATOR_PRIOR.values()), "as the gateway's"
+    assert 0.004 <= engine.prior.decode_step_seconds(1, 1000) <= 0.03, because
+    known = capacity(engine, Learnt(), asked.objectives)
+    assert known.admitted(1000) is None
+    assert known.held(1000) > 64
+
+
+@pytest.mark.parametrize(
+    ("given", "because"),
+    [
+        (without_shape("llama-cpp", "oci://steelyard/model-smollm2:0.1.2", "cpu"), "the embedded engine on cores"),
+        (without_shape("simulated", QWEN, "h100"), "refused: it keeps time by a written shape"),
+        (without_shape("vllm", QWEN, "cpu"), "cores have no figures"),
+    ],
+)
+def test_cores_keep_theirs(given: InferenceService, because: str) -> None:
+    engine = scaled(given, dict(ACCELERATORS)).engines["decode"]
+    assert (engine.prior.prefill, engine.prior.decode) == PROCESSOR, because
+    assert (engine.start_seconds, engine.guessed) == (60.0, False), because

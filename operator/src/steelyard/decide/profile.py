@@ -1,4 +1,4 @@
-"""What a simulated engine takes for each step: the roofline prior (`model/roofline.py`) in the form of its profile file.
+"""What an engine takes for each step: the roofline prior (`model/roofline.py`), and its form as a simulated engine's file.
 
 One prefill of n new tokens takes a + b·n + c·n² seconds; a decode step with batch n at KV use u (0..1) takes
 g0 + g1·u + g2·u² + g3·n. A roofline does not bend, so g2 = 0.
@@ -10,7 +10,10 @@ from typing import Any
 from steelyard.api.accelerator import Accelerator
 from steelyard.api.model import ModelShape
 from steelyard.api.service import InferenceService
+from steelyard.catalog.engines import ENGINES
 from steelyard.catalog.formats import KV, WEIGHTS
+from steelyard.decide.feasibility.reach import replica
+from steelyard.decide.feasibility.service import known_shape, side_of
 from steelyard.decide.model import roofline as prior
 
 LOAD_BYTES_PER_SECOND = 2e9  # from local disk into the accelerator
@@ -46,8 +49,20 @@ class Profile:
 def figures(service: InferenceService, role_name: str, accelerator: Accelerator) -> prior.Roofline:
     """Take the prior of one replica: the model's shape in its number formats, on all of the replica's accelerators.
 
-    Raises ValueError naming what is missing of the shape or the accelerator; `accept` asks for both where they are needed.
+    The shape is the written one; where that is not enough, an engine that is not ours is taken as feasibility takes it,
+    by the catalogue's shape and the checkpoint's format. Raises ValueError naming what is missing of the shape or the
+    accelerator; `accept` asks for both where they are needed.
     """
+    try:
+        return _written(service, role_name, accelerator)
+    except ValueError:
+        known = _catalogued(service, role_name, accelerator)
+        if known is None:
+            raise
+        return known
+
+
+def _written(service: InferenceService, role_name: str, accelerator: Accelerator) -> prior.Roofline:
     formats = service.spec.quantization_of(role_name)
     weights, kv = formats.weights or "auto", formats.kv_cache or "auto"
     return prior.roofline(
@@ -57,6 +72,15 @@ def figures(service: InferenceService, role_name: str, accelerator: Accelerator)
         weight_bytes=(WEIGHTS[weights].bits if weights in WEIGHTS else SIXTEEN_BITS) / 8,
         kv_value_bytes=(KV[kv].bits if kv in KV else SIXTEEN_BITS) / 8,
     )
+
+
+def _catalogued(service: InferenceService, role_name: str, accelerator: Accelerator) -> prior.Roofline | None:
+    """None where the catalogue does not know the model, nor anybody the hardware's figures, and for our own engines: the
+    simulated one keeps time by what is written, the embedded one's cores are not what an Accelerator describes."""
+    found = known_shape(service.spec.model)
+    if found is None or ENGINES[service.spec.engine.name].backend:
+        return None
+    return replica(side_of(service, role_name, accelerator, *found))
 
 
 def roofline(service: InferenceService, role_name: str, accelerator: Accelerator) -> Profile:

@@ -26,15 +26,16 @@ class Capacity:
     velocity: float
     max_sequences: int
     tpot: float | None
+    guessed: bool = False  # nothing is known of decode steps yet, neither beforehand nor measured
 
     def held(self, context: float) -> int:
         """R(c): the most sequences of that mean context (tokens) that one decode replica is planned to hold within TPOT,
         KV and its own limit; at least 1."""
         return self._most(context, STEP_SHARE, KV_SHARE, SEQUENCES_SHARE)
 
-    def admitted(self, context: float) -> int:
-        """The most that the gateways should let one decode replica hold; at least 1."""
-        return self._most(context, ADMITTED_STEP_SHARE, ADMITTED_KV_SHARE, 1.0)
+    def admitted(self, context: float) -> int | None:
+        """The most that the gateways should let one decode replica hold; at least 1. None: a guess would be no limit."""
+        return None if self.guessed else self._most(context, ADMITTED_STEP_SHARE, ADMITTED_KV_SHARE, 1.0)
 
     def _most(self, context: float, step_share: float, kv_share: float, sequences_share: float) -> int:
         step = inf if self.tpot is None else step_share * self.tpot
@@ -57,4 +58,5 @@ def capacity(engine: Engine, learnt: Learnt, objectives: Objectives) -> Capacity
     """Put the prior and what was learnt together."""
     model = fits.fitted(engine.prior, learnt.prefill, learnt.decode, engine.max_batch_tokens, engine.max_sequences)
     velocity = VELOCITY_SHARE * fits.best_velocity(model.prefill, engine.max_batch_tokens)
-    return Capacity(model, velocity, engine.max_sequences, objectives.tpot)
+    guessed = engine.guessed and learnt.decode.samples < fits.ENOUGH_SAMPLES
+    return Capacity(model, velocity, engine.max_sequences, objectives.tpot, guessed)

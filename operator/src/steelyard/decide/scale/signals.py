@@ -144,6 +144,7 @@ class Engine:
     max_sequences: int
     max_batch_tokens: int
     start_seconds: float  # prior of the start-up time
+    guessed: bool = False  # the prior knows nothing of the model: good for a first size, not for a limit
 
 
 @dataclass(frozen=True, slots=True)

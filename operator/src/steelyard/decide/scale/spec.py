@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from steelyard.api.accelerator import Accelerator
 from steelyard.api.goals import ratio
 from steelyard.api.service import InferenceService
+from steelyard.catalog.engines import ENGINES
 from steelyard.decide.model.latency import Polynomial
 from steelyard.decide.profile import LOAD_BYTES_PER_SECOND, START_SECONDS, figures
 from steelyard.decide.scale.signals import Engine, Limits, Objectives, RoleLimits, Service
@@ -13,6 +14,9 @@ HANDOFF_SECONDS = 0.05  # as the gateway assumes until it has measured
 # One processor core with a small model, where neither shape nor accelerator say more: the gateway's prior.
 PROCESSOR_PREFILL = (0.02, 0.002, 0.0)
 PROCESSOR_DECODE = (0.03, 0.02, 0.0, 0.01)
+# An accelerator with a model that nobody described: amidst what the catalogue's models take on its hardware.
+ACCELERATOR_PREFILL = (0.02, 0.0001, 0.0)
+ACCELERATOR_DECODE = (0.01, 0.05, 0.0, 0.0001)
 UNKNOWN_START_SECONDS = 60.0
 
 
@@ -67,9 +71,12 @@ def _engine(service: InferenceService, role: str, accelerator: Accelerator | Non
         known = figures(service, role, accelerator) if accelerator else None
     except ValueError:
         known = None
-    if known is None:
-        prior, start = Polynomial(PROCESSOR_PREFILL, PROCESSOR_DECODE, kv_tokens), UNKNOWN_START_SECONDS
-    else:
-        prior = known.polynomial(kv_tokens)
+    sequences, tokens = batching.max_sequences or 1, batching.max_batch_tokens or 1
+    if known is not None:
         start = START_SECONDS + known.weights / LOAD_BYTES_PER_SECOND
-    return Engine(prior, batching.max_sequences or 1, batching.max_batch_tokens or 1, start)
+        return Engine(known.polynomial(kv_tokens), sequences, tokens, start)
+    if accelerator and accelerator.spec.resource is not None and ENGINES[service.spec.engine.name].needs_hardware:
+        prior = Polynomial(ACCELERATOR_PREFILL, ACCELERATOR_DECODE, kv_tokens)
+        return Engine(prior, sequences, tokens, UNKNOWN_START_SECONDS, guessed=True)
+    prior = Polynomial(PROCESSOR_PREFILL, PROCESSOR_DECODE, kv_tokens)
+    return Engine(prior, sequences, tokens, UNKNOWN_START_SECONDS)
