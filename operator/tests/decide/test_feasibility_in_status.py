@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from operator_bodies import KNOWN, service, service_body, simulated
 from steelyard.api.reasons import Reason
 from steelyard.decide.accept import message, refusals
@@ -53,6 +54,34 @@ def test_what_is_no_refusal_is_a_note() -> None:
     assert conditions["Accepted"]["message"].startswith(
         "the spec can be served; note: spec.quantization.weights: auto (fp8):"
     )
+
+
+@pytest.mark.parametrize(
+    ("engine", "mode", "replicas", "noted", "because"),
+    [
+        ("tensorrt-llm", "Auto", {"min": 1, "max": 4}, True, "its load cannot be read: nothing would ever be scaled"),
+        ("tensorrt-llm", "Recommend", {"min": 1, "max": 4}, True, "nor recommended"),
+        ("tensorrt-llm", "Off", {"min": 1, "max": 4}, False, "another autoscaler rules"),
+        ("tensorrt-llm", "Auto", {"min": 2}, False, "the default: no room to scale, nothing to tell"),
+        ("vllm", "Auto", {"min": 1, "max": 4}, False, "measured"),
+    ],
+)
+def test_an_engine_that_is_not_measured_is_not_scaled_and_that_is_told(
+    engine: str, mode: str, replicas: dict[str, int], noted: bool, because: str
+) -> None:
+    asked = vllm(
+        engine={"name": engine, "image": f"mirror/{engine}:1.2.1"},
+        topology="Aggregated",
+        prefill=None,
+        decode=None,
+        aggregated={"replicas": replicas},
+        autoscaling={"mode": mode},
+    )
+    _, conditions = told(asked)
+    assert conditions["Accepted"]["status"] == "True", "a note, no refusal"
+    note = f"note: spec.autoscaling.mode: {mode}: the load of engine {engine} is not measured yet"
+    assert (note in conditions["Accepted"]["message"]) is noted, because
+    assert ("spec.aggregated.replicas.initial" in conditions["Accepted"]["message"]) is noted
 
 
 def test_a_rehearsal_says_where_the_real_engine_would_not_start() -> None:

@@ -198,6 +198,7 @@ class Engine:
     every_flag_known: bool = False  # a flag without an owner that is not the user's does not exist
     users_flags: tuple[str, ...] = ()  # of those that are known: what no typed field owns, for spec.engine.args
     processors_only: bool = False  # it computes on plain processors and on nothing else
+    measured: bool = True  # observe/ reads its load, so the autoscaler can decide; False: numbers of replicas stay
 
 
 ENGINES: Mapping[str, Engine] = {
@@ -242,6 +243,7 @@ ENGINES: Mapping[str, Engine] = {
         variables=ACCELERATED_VARIABLES,
         version="1.2.1",
         image="tensorrt-llm/release:1.2.1",
+        measured=False,
     ),
 }
 

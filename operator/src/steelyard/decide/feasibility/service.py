@@ -5,6 +5,7 @@ says; where neither says enough, nothing that needs a shape is judged, and that 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from steelyard.api.accelerator import Accelerator
 from steelyard.api.labels import DECODE, PREFILL
@@ -30,12 +31,14 @@ def judged(service: InferenceService, accelerators: Mapping[str, Accelerator | N
     spec = service.spec
     ttft, tpot = spec.objectives.time_to_first_token, spec.objectives.time_per_output_token
     targets = Targets(ttft.seconds if ttft else None, tpot.seconds if tpot else None)
+    told = _unmeasured(service)
     if made is None:
-        return Judgement(_unknown(service))
+        return Judgement((*_unknown(service), *told))
     pair = None
     if PREFILL in made and DECODE in made:
         pair = Pair(made[PREFILL], made[DECODE], spec.connector, spec.transfer.network)
-    return judge(tuple(made.values()), pair, targets)
+    found = judge(tuple(made.values()), pair, targets)
+    return replace(found, findings=(*found.findings, *told))
 
 
 def _unknown(service: InferenceService) -> tuple[Finding, ...]:
@@ -51,6 +54,23 @@ def _unknown(service: InferenceService) -> tuple[Finding, ...]:
             Reason.VALID, "spec.model.shape", "(incomplete)" if spec.model.shape else "(absent)", problem, refused=False
         ),
     )
+
+
+def _unmeasured(service: InferenceService) -> tuple[Finding, ...]:
+    """Tell that nothing will be scaled, where bounds leave room for it and the load of the engine cannot be read.
+
+    A note and no refusal: Auto is the default, and the service itself runs well.
+    """
+    mode, engine = service.spec.autoscaling.mode, service.spec.engine.name
+    roomy = [role for role, spec in service.spec.roles.items() if spec.replicas.min < spec.replicas.limit]
+    if mode == "Off" or not roomy or ENGINES[engine].measured:
+        return ()
+    fields = " and ".join(f"spec.{role}.replicas.initial" for role in roomy)
+    problem = (
+        f"the load of engine {engine} is not measured yet, so nothing is decided: {fields} replicas are made and stay; set it"
+        " Off and scale with `kubectl scale` or another autoscaler, or use vllm or sglang"
+    )
+    return (Finding(Reason.VALID, "spec.autoscaling.mode", mode, problem, refused=False),)
 
 
 def known_shape(model: ModelSpec) -> tuple[Shape, str | None] | None:
