@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,12 @@ from bench.evidence.engines import (
     DISTSERVE_PREFILL,
 )
 from operator_bodies import KNOWN, service_body
+from steelyard.api.service import InferenceService
 from steelyard.cli.main import app
+from steelyard.cli.plan_manifest import manifest
+from steelyard.cli.plan_question import Asked, Planned, planned
 from steelyard.cli.refusing import refused
+from steelyard.sim.planner import Answer, answer
 from typer.testing import CliRunner
 
 SMALL = ("--rate", "6", "--prompt-tokens", "1500", "--output-tokens", "150", "--ttft", "1s", "--tpot", "50ms")
@@ -88,6 +94,104 @@ def test_the_written_service_is_one_that_would_be_served(tmp_path: Path) -> None
     assert reasons == []
     again = plan("-f", str(file), *SMALL)
     assert again.exit_code == 0, again.output
+
+
+OWN_OF_ROLES = {
+    "resources": {"requests": {"cpu": "6", "memory": "48Gi"}, "limits": {"memory": "64Gi"}},
+    "sharedMemory": "16Gi",
+    "batching": {"maxSequences": 128},
+    "template": {
+        "metadata": {"labels": {"team": "chat"}},
+        "spec": {
+            "tolerations": [{"key": "gpu", "operator": "Exists"}],
+            "volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}}],
+            "containers": [{"name": "engine", "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]}],
+        },
+    },
+    "quantization": {"attention": "none"},
+}
+OWN = {
+    "model": {"uri": "hf://Qwen/Qwen3-8B", "contextLength": 8192, "servedName": "qwen"},
+    "engine": {"name": "vllm", "memoryUtilization": 0.85, "args": ["--seed=7"]},
+    "quantization": {"losslessCompression": False},
+    "objectives": {"timeToFirstToken": "1s", "timePerOutputToken": "50ms", "attainment": 95.0, "window": "10m"},
+    "autoscaling": {
+        "mode": "Recommend",
+        "budget": {"costPerHour": 200.0},
+        "ratio": {"min": "1:8", "max": "4:1"},
+        "roleChange": "Never",
+    },
+    "rollout": {"maxSurge": "25%"},
+    "routing": {"order": "fcfs"},
+}
+DECIDED = {"replicas": {"min": 3, "max": 9}, "parallelism": {"tensor": 8}, "accelerator": "h200"}
+META = {"labels": {"team": "chat"}, "annotations": {"example.com/owner": "me"}}
+
+
+def written_with(roles: tuple[str, ...]) -> dict[str, Any]:
+    """A service on which everything is written that a plan must leave alone, and in its roles what a plan decides."""
+    topology = "Aggregated" if roles == ("aggregated",) else "Disaggregated"
+    spec: dict[str, Any] = {**OWN, "topology": topology, "accelerator": "h100", "parallelism": {"tensor": 4}}
+    spec["quantization"] = {
+        "losslessCompression": False,
+        "weights": "none",
+        "source": "Checkpoint",
+        "activations": "none",
+    }
+    for role in roles:
+        spec[role] = {**OWN_OF_ROLES, **DECIDED, "quantization": {"attention": "none", "weights": "none"}}
+    body = service_body(spec, **META)
+    body["spec"]["model"] = OWN["model"]
+    return body
+
+
+def lost(own: Any, found: Any, path: str = "spec") -> list[str]:
+    """Paths of values that are not there any more, or others."""
+    if isinstance(own, Mapping) and isinstance(found, Mapping):
+        return [line for name in own for line in lost(own[name], found.get(name), f"{path}.{name}")]
+    return [] if own == found else [f"{path}: {own!r} became {found!r}"]
+
+
+@pytest.fixture(scope="module")
+def both_ways(tmp_path_factory: pytest.TempPathFactory) -> tuple[Planned, Answer]:
+    file = tmp_path_factory.mktemp("plan") / "isv.yaml"
+    file.write_text(yaml.safe_dump(written_with(("prefill", "decode"))))
+    question = planned(
+        Asked(file, (), None, None, (), None, (), "fp8", None, 6.0, 1500.0, 150.0, 0.5, None, None, None, None, None, 0)
+    )
+    return question, answer(question.question)
+
+
+@pytest.mark.parametrize("roles", [("prefill", "decode"), ("aggregated",)])
+@pytest.mark.parametrize("aggregated", [False, True])
+def test_a_plan_is_laid_over_what_the_user_wrote(
+    both_ways: tuple[Planned, Answer], roles: tuple[str, ...], aggregated: bool
+) -> None:
+    question, found = both_ways
+    chosen = next(one for one in found.played if one.option.aggregated is aggregated)
+    service = InferenceService.read(written_with(roles))
+    body = yaml.safe_load(manifest(replace(question, service=service), chosen))
+    made = ("aggregated",) if aggregated else ("prefill", "decode")
+    kept = {**OWN, "topology": "Aggregated" if aggregated else "Disaggregated", **dict.fromkeys(made, OWN_OF_ROLES)}
+    assert lost(kept, body["spec"]) == []
+    assert lost(META, body["metadata"], "metadata") == []
+    assert set(body["spec"]) - set(OWN) == {"topology", "accelerator", *made}, (
+        "no block of the other topology, no parallelism for all"
+    )
+    for role, (count, one) in zip(made, chosen.option.pools, strict=True):
+        assert body["spec"][role]["replicas"]["initial"] == count
+        assert body["spec"][role].get("parallelism", {}).get("tensor", 1) == one.side.layout.tensor
+        assert "accelerator" not in body["spec"][role]
+        assert "weights" not in body["spec"][role]["quantization"]
+    side = chosen.option.decode.side
+    assert body["spec"]["accelerator"] == side.accelerator
+    assert body["spec"]["quantization"].get("weights", "none") == side.format
+    assert body["spec"]["quantization"]["kvCache"] == "fp8"
+    assert ("activations" in body["spec"]["quantization"]) == (side.source != "Load"), "that loading decides"
+    assert body["spec"]["autoscaling"]["budget"]["accelerators"] >= chosen.option.accelerators
+    again, reasons = refused(body, KNOWN)
+    assert again is not None
+    assert reasons == []
 
 
 def test_a_page_has_the_table_and_plots(tmp_path: Path) -> None:

@@ -1,5 +1,10 @@
-"""The chosen plan as a ready InferenceService, or laid over the one that was planned."""
+"""The chosen plan as a ready InferenceService, or laid over the one that was planned.
 
+Laid over means: what a plan decides replaces what was written, and all else of the user's stays. A plan decides formats,
+layouts, accelerators and numbers; it does not decide resources, templates, batching, or how far autoscaling may go.
+"""
+
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -10,6 +15,10 @@ from steelyard.decide.goodput.candidates import Replica
 from steelyard.sim.rehearsal import Rehearsed
 
 GROWTH = 2  # a role's maximum, over its planned number
+PLANNED = ("parallelism", "quantization", "prefill", "decode", "aggregated")  # blocks that are put together anew
+PLANNED_FORMATS = ("weights", "source", "kvCache")  # of a block `quantization`
+PLANNED_OF_ROLE = ("replicas", "accelerator", "parallelism", "quantization")
+METADATA = ("labels", "annotations")  # the user's own; the rest is the API server's
 
 
 def manifest(question: Planned, found: Rehearsed) -> str:
@@ -23,6 +32,9 @@ def manifest(question: Planned, found: Rehearsed) -> str:
     side = found.option.decode.side
     if question.stored is not None and side.format != question.stored and side.source == "Checkpoint":
         head += f"# The weights are to be in {side.format}: name a checkpoint in that format.\n"
+    written = question.service.spec if question.service is not None else None
+    if found.option.aggregated and written is not None and written.prefill and written.decode:
+        head += "# The blocks of prefill and decode are joined; where both set a field, decode's stands.\n"
     body = _body(question, found, goal.attainment * 100)
     return head + yaml.safe_dump(body, sort_keys=False, width=120)
 
@@ -36,29 +48,37 @@ def _body(question: Planned, found: Rehearsed, percent: float) -> dict[str, Any]
         "topology": "Aggregated" if option.aggregated else "Disaggregated",
         "accelerator": replica.side.accelerator,
     }
+    written: dict[str, Any] = {}
     if question.service is not None:
         written = question.service.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
         spec = {
             block: {**written.get(block, {}), **own} if isinstance(own, dict) else own for block, own in spec.items()
         }
-        spec = {**written, **spec}
-        for block in ("prefill", "decode", "aggregated", "parallelism", "quantization", "autoscaling"):
-            spec.pop(block, None)
+        spec = {**_without(written, PLANNED), **spec}
+    # An engine that makes the weights while it loads chooses the activations by them; any that are written are refused.
+    decided = (*PLANNED_FORMATS, "activations") if replica.side.source == "Load" else PLANNED_FORMATS
+    formats = _without(written.get("quantization"), decided)
     if replica.side.format != (question.stored or "none"):
-        spec["quantization"] = {"weights": replica.side.format, "source": replica.side.source}
+        formats |= {"weights": replica.side.format, "source": replica.side.source}
     if replica.side.kv != "auto":
-        spec.setdefault("quantization", {})["kvCache"] = replica.side.kv
+        formats["kvCache"] = replica.side.kv
+    if formats:
+        spec["quantization"] = formats
     names = ("aggregated",) if option.aggregated else ("prefill", "decode")
     for name, (count, one) in zip(names, option.pools, strict=True):
-        spec[name] = _role(count, one, replica.side.accelerator)
+        spec[name] = {**_role(count, one, replica.side.accelerator), **_kept_of_role(written, name, decided)}
     objectives = {"timeToFirstToken": targets.ttft, "timePerOutputToken": targets.tpot}
-    spec["objectives"] = {name: milliseconds(value) for name, value in objectives.items() if value is not None}
+    spec["objectives"] = dict(written.get("objectives", {}))
+    spec["objectives"] |= {name: milliseconds(value) for name, value in objectives.items() if value is not None}
     spec["objectives"]["attainment"] = float(f"{percent:g}")
     most = max(option.accelerators, question.question.most or GROWTH * option.accelerators)
-    spec["autoscaling"] = {"budget": {"accelerators": most}}
+    scaling = written.get("autoscaling", {})
+    spec["autoscaling"] = {**scaling, "budget": {**scaling.get("budget", {}), "accelerators": most}}
     kind = {"apiVersion": "serving.steelyard.dev/v1alpha1", "kind": "InferenceService"}
     if question.service is not None:
         meta: dict[str, Any] = {"name": question.service.name, "namespace": question.service.namespace}
+        own = question.service.metadata.model_extra or {}
+        meta |= {name: own[name] for name in METADATA if own.get(name)}
     else:
         meta = {"name": _name(question.model)}
     return {**kind, "metadata": meta, "spec": spec}
@@ -76,6 +96,18 @@ def _role(count: int, replica: Replica, accelerator: str) -> dict[str, Any]:
     if replica.side.accelerator != accelerator:
         made["accelerator"] = replica.side.accelerator
     return made
+
+
+def _kept_of_role(written: Mapping[str, Any], name: str, decided: tuple[str, ...]) -> dict[str, Any]:
+    """What the user wrote of a role and no plan decides; where the topology changes, what was written of the other one's."""
+    others = ("prefill", "decode") if name == "aggregated" else ("aggregated",)
+    block = {field: value for role in (*others, name) for field, value in (written.get(role) or {}).items()}
+    formats = _without(block.get("quantization"), decided)
+    return _without(block, PLANNED_OF_ROLE) | ({"quantization": formats} if formats else {})
+
+
+def _without(block: Mapping[str, Any] | None, fields: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in (block or {}).items() if name not in fields}
 
 
 def _name(model: str) -> str:
