@@ -77,11 +77,17 @@ def lease_seconds(service: InferenceService, role_name: str) -> int:
     return KV_LEASE_SECONDS if hands_over(role_name) and service.spec.connector in ("nixl", "http") else 0
 
 
-def drain_command(service: InferenceService, role_name: str, gauges: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
-    """Give the command that waits before SIGTERM, and the seconds that it takes at most."""
+def drain_command(
+    service: InferenceService, role_name: str, gauges: tuple[str, ...], page: str | None = None
+) -> tuple[tuple[str, ...], int]:
+    """Give the command that waits before SIGTERM, and the seconds that it takes at most.
+
+    `page` is the path of the engine's metrics where it is not /metrics.
+    """
     lease = lease_seconds(service, role_name)
     longest = ceil(service.spec.routing.request_timeout.seconds) + lease
-    command = ("python3", f"{SETTINGS}/{DRAIN_FILE}", "--port", str(ENGINE_PORT), "--lease", str(lease))
+    place = ("--port", str(ENGINE_PORT), *(("--path", page) if page else ()))
+    command = ("python3", f"{SETTINGS}/{DRAIN_FILE}", *place, "--lease", str(lease))
     return (*command, "--timeout", str(longest), *(word for gauge in gauges for word in ("--gauge", gauge))), longest
 
 

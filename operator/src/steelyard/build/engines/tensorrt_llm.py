@@ -20,6 +20,10 @@ from steelyard.decide.site import Site
 
 OPTIONS_FILE = "options.yaml"
 MEMORY_UTILIZATION = 0.9
+
+# Its /metrics is JSON; Prometheus' text has a path of its own, which is there with `return_perf_metrics` only, and gauges of
+# requests on it from 1.3 on, with `enable_iter_perf_stats`. Without them a pod that leaves waits for its longest request.
+METRICS_PAGE = "/prometheus/metrics"
 GAUGES = ("trtllm_num_requests_running", "trtllm_num_requests_waiting")
 
 
@@ -28,7 +32,7 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
     del role
     model = weights(service, site)
     spread = accelerated.spread(service, role_name, accelerator)
-    drain, drained = accelerated.drain_command(service, role_name, GAUGES)
+    drain, drained = accelerated.drain_command(service, role_name, GAUGES, METRICS_PAGE)
     args = [model.location, *(("--revision", model.revision) if model.revision else ())]
     args += ["--served_model_name", service.served_name, "--host", "0.0.0.0", "--port", str(ENGINE_PORT)]
     args += ["--config", f"{accelerated.SETTINGS}/{OPTIONS_FILE}"]
@@ -68,6 +72,8 @@ def options(service: InferenceService, role_name: str) -> dict[str, Any]:
         "enable_chunked_prefill": batching.strategy == "chunked",
         "trust_remote_code": spec.model.trust_remote_code,
         "kv_cache_config": _cache(service, role_name),
+        "return_perf_metrics": True,
+        "enable_iter_perf_stats": True,
     }
     if batching.max_wait is not None:
         found["batch_wait_timeout_ms"] = batching.max_wait.seconds * 1000

@@ -17,7 +17,6 @@ PEGAFLOW_PORT = 50055
 
 # What UCX, under NIXL, may use: memory of GPUs needs its copiers, remote memory the reliable transports.
 TRANSPORTS = {"tcp": "tcp,sm,self,cuda_copy,cuda_ipc", "rdma": "rc,ud,sm,self,cuda_copy,cuda_ipc"}
-PROCESSOR_TRANSPORTS = "tcp,self"
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def _object_store(service: InferenceService) -> tuple[Body, ...]:
 
 
 def _secret(service: InferenceService, keys: dict[str, str]) -> tuple[Body, ...]:
-    """Variables from the service's credentials; a key that the Secret lacks is left out, but for a hub's only one."""
+    """Variables from the service's credentials. A Secret may lack the key `endpoint`; without another the pod cannot start."""
     credentials = service.spec.model.credentials
     if credentials is None:
         return ()
