@@ -42,7 +42,8 @@ class Images(Record):
     """The embedded engine (llama-cpp and simulated)."""
     engines: Annotated[dict[EngineName, str], Field(max_length=8)] = Field(default_factory=dict)
     """Whole names of the images of other engines, by spec.engine.name, such as vllm: vllm/vllm-openai:v0.32.0. The registry
-    above is not put before them. Empty: the projects' own images of the versions that this release writes flags for."""
+    above is not put before them. Empty: the projects' own images of the versions that this release writes flags for;
+    tensorrt-llm has none, so it needs one here or in each service's spec.engine.image."""
 
 
 class PullSecret(Record):

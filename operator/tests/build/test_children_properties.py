@@ -12,10 +12,11 @@ import re
 from typing import Any
 
 import pytest
+from engine_bodies import BASES
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from operator_bodies import KNOWN, SITE, merged, service, simulated
-from steelyard.api.labels import ENGINE_PORT, KV_PORT, POOL, ROLE, SERVICE
+from steelyard.api.labels import ENGINE_PORT, EVENTS_PORT, KV_PORT, POOL, ROLE, SERVICE
 from steelyard.api.service import InferenceService
 from steelyard.build.meta import Body
 from steelyard.build.render import children
@@ -239,6 +240,15 @@ def test_nobody_reads_metrics_where_no_namespace_is_named() -> None:
     site = Site(gateway_image="g", engine_image="e")
     names = [c["metadata"]["name"] for c in children(service(), KNOWN, site) if c["kind"] == "NetworkPolicy"]
     assert names == ["chat-engine-requests", "chat-engine-kv", "chat-gateway-requests"]
+
+
+def test_events_about_blocks_reach_only_pods_with_the_services_label() -> None:
+    """They tell the tokens of prompts, so a neighbour in the namespace must not hear them unasked."""
+    of = service(merged(BASES["vllm"], {"cache": {"events": True}}))
+    [events] = [c["spec"] for c in children(of, KNOWN, SITE) if c["metadata"]["name"] == "chat-engine-events"]
+    [rule] = events["ingress"]
+    assert rule["ports"] == [{"port": EVENTS_PORT, "protocol": "TCP"}]
+    assert rule["from"] == [{"podSelector": {"matchLabels": {SERVICE: "chat"}}}]
 
 
 def test_unset_true_and_false_are_three_things() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from engine_bodies import BASES
 from operator_bodies import KNOWN, merged, service_body
 from steelyard.apply.drift import stamped
 from steelyard.build.render import children
@@ -66,6 +67,16 @@ def test_what_the_operator_refuses_is_refused_in_its_words() -> None:
     assert result.exit_code == 2
     assert result.stderr.splitlines() == [str(refusal) for refusal in refusals(service, KNOWN)]
     assert "141 GB of weights" in result.stderr
+
+
+def test_an_engine_without_an_image_is_refused_as_the_operator_refuses_it() -> None:
+    spec = merged(BASES["tensorrt-llm"], {"engine": {"image": None}})
+    result = run("-f", "-", text=yaml.safe_dump(service_body(spec)))
+    assert result.exit_code == 2
+    assert "spec.engine.image: (absent): engine tensorrt-llm has no default image" in result.stderr
+    result = run("-f", "-", text=yaml.safe_dump(service_body(BASES["tensorrt-llm"])))
+    assert result.exit_code == 0, result.stderr
+    assert "mirror/tensorrt-llm:1.2.1" in result.stdout
 
 
 def test_what_is_accepted_with_a_note_is_printed_with_it() -> None:

@@ -14,7 +14,7 @@ from steelyard.api.accelerator import Accelerator
 from steelyard.api.reasons import Reason
 from steelyard.api.service import InferenceService
 from steelyard.catalog.engines import EMBEDDED_FLAGS
-from steelyard.decide.accept import MESSAGE_LIMIT, message, refusals
+from steelyard.decide.accept import MESSAGE_LIMIT, message, refusals, without_image
 from steelyard.decide.plan import read
 
 
@@ -22,6 +22,11 @@ def container(**fields: Any) -> dict[str, Any]:
     return {"template": {"spec": {"containers": [{"name": "engine", **fields}]}}}
 
 
+VLLM: dict[str, Any] = {
+    "model": {"uri": "hf://org/model", "servedName": None},
+    "accelerator": "h200",
+    "engine": {"name": "vllm"},
+}
 REFUSED: list[tuple[str, dict[str, Any], Reason, str, list[str]]] = [
     ("unknown hardware", {"accelerator": "h2000"}, Reason.UNKNOWN_ACCELERATOR, "spec.accelerator",
      ["h2000", "kubectl get accelerators"]),
@@ -74,7 +79,7 @@ REFUSED: list[tuple[str, dict[str, Any], Reason, str, list[str]]] = [
      simulated({"engine": {"name": "simulated", "args": ["--numerics=fast"]}}), Reason.ENGINE_SETTING_CONFLICT,
      "spec.engine.args[0]", ["no such flag"]),
     ("a value without a flag", {"engine": {"args": ["chunked"]}}, Reason.ENGINE_SETTING_CONFLICT, "spec.engine.args[0]",
-     ["chunked", "no such flag"]),
+     ["(hidden)", "no such flag"]),
     ("no time for a request", {"routing": {"requestTimeout": "0s"}}, Reason.INVALID_SPEC, "spec.routing.requestTimeout",
      ["0s", "1ms"]),
     ("a request for years", {"routing": {"requestTimeout": "9999999h"}}, Reason.INVALID_SPEC,
@@ -92,12 +97,12 @@ REFUSED: list[tuple[str, dict[str, Any], Reason, str, list[str]]] = [
      ["the operator sets it"]),
     # volcano-sh/kthena#1781 (C22): an any-address that is both bound and advertised.
     ("C22", {"engine": {"env": [{"name": "POD_IP", "value": "0.0.0.0"}]}}, Reason.ENGINE_SETTING_CONFLICT,
-     "spec.engine.env.POD_IP", ["0.0.0.0"]),
+     "spec.engine.env.POD_IP", ["peers connect to it", "leave it out"]),
     ("C22 by template", {"prefill": container(env=[{"name": "POD_IP", "value": "0.0.0.0"}])},
-     Reason.ENGINE_SETTING_CONFLICT, "spec.prefill.template.spec.containers[engine].env.POD_IP", ["0.0.0.0"]),
+     Reason.ENGINE_SETTING_CONFLICT, "spec.prefill.template.spec.containers[engine].env.POD_IP", ["peers connect to it"]),
     # vllm-project/vllm#39279 (C35): a start command that is replaced.
     ("C35", {"decode": container(command=["/bin/sh", "-c"])},
-     Reason.ENGINE_SETTING_CONFLICT, "spec.decode.template.spec.containers[engine].command", ["/bin/sh -c"]),
+     Reason.ENGINE_SETTING_CONFLICT, "spec.decode.template.spec.containers[engine].command", ["/bin/sh", "spec.engine.name"]),
     ("an engine image by template", {"decode": container(image="mine")}, Reason.ENGINE_SETTING_CONFLICT,
      "spec.decode.template.spec.containers[engine].image", ["spec.engine.image"]),
     ("resources by template", {"decode": container(resources={"limits": {"cpu": "4"}})}, Reason.ENGINE_SETTING_CONFLICT,
@@ -177,6 +182,77 @@ def test_names_that_cannot_name_a_service(name: str, word: str) -> None:
     found = refusals(service({}, name=name), KNOWN)
     assert found[0].field == "metadata.name"
     assert word in message(found)
+
+
+SECRETS: list[tuple[str, dict[str, Any]]] = [
+    ("a variable", {"engine": {"env": [{"name": "POD_IP", "value": "sk-secret"}]}}),
+    ("a variable by template", {"decode": container(env=[{"name": "POD_IP", "value": "sk-secret"}])}),
+    ("a key of vLLM's", {**VLLM, "engine": {"name": "vllm", "env": [{"name": "VLLM_API_KEY", "value": "sk-secret"}]}}),
+    ("behind =", {**VLLM, "engine": {"name": "vllm", "args": ["--api-key=sk-secret"]}}),
+    ("behind = of a flag that there is not", {"engine": {"args": ["--key=sk-secret"]}}),
+    ("behind a space", {"engine": {"args": ["--key sk-secret"]}}),
+    ("a value alone", {"engine": {"args": ["sk-secret"]}}),
+    ("behind a variable", {"engine": {"image": "mine:1", "args": ["$(A)=sk-secret"]}}),
+    ("arguments by template", {"decode": container(args=["--key=sk-secret"])}),
+    ("a command by template", {"decode": container(command=["/bin/sh", "-c", "KEY=sk-secret serve"])}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", [case[1] for case in SECRETS], ids=[case[0] for case in SECRETS])
+def test_values_of_flags_and_variables_are_never_told(spec: dict[str, Any]) -> None:
+    """Refusals stand in status and events, which more people may read than the spec."""
+    found = refusals(service(spec), KNOWN)
+    assert found
+    assert "sk-secret" not in message(found)
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        {"env": [{"name": "A", "value": ["sk-secret"]}]},
+        {"env": [{"value": "sk-secret"}]},
+        {"env": [{"name": "A", "valeu": "sk-secret"}]},
+        {"args": {"--key": "sk-secret"}},
+    ],
+)
+def test_nor_by_a_spec_that_cannot_be_read(engine: dict[str, Any]) -> None:
+    of, found = read(service_body({"engine": engine}))
+    assert of is None
+    assert "spec.engine." in message(found)
+    assert "sk-secret" not in message(found)
+
+
+@pytest.mark.parametrize(
+    ("engine", "named", "refused"),
+    [
+        ({"name": "tensorrt-llm"}, {}, True),
+        ({"name": "tensorrt-llm"}, {"vllm": "mirror/vllm:1"}, True),
+        ({"name": "tensorrt-llm"}, {"tensorrt-llm": "mirror/tensorrt-llm:1.2.1"}, False),
+        ({"name": "tensorrt-llm", "image": "mirror/tensorrt-llm:1.2.1"}, {}, False),
+        ({"name": "vllm"}, {}, False),
+        ({"name": "sglang"}, {}, False),
+        ({"name": "simulated"}, {}, False),
+        ({}, {}, False),
+    ],
+)
+def test_an_engine_without_a_project_image_needs_one_named(
+    engine: dict[str, Any], named: dict[str, str], refused: bool
+) -> None:
+    """A name without a registry would be whoever's has it in the public one, with the tenant's token."""
+    found = without_image(service({"engine": engine}), named)
+    assert [refusal.field for refusal in found] == (["spec.engine.image"] if refused else [])
+    if refused:
+        assert "images.engines.tensorrt-llm" in message(found)
+
+
+def test_an_adapter_has_no_revision_that_an_engine_could_be_told() -> None:
+    adapters = [{"name": "legal", "uri": "hf://org/legal@v2"}, {"name": "plain", "uri": "hf://org/plain"}]
+    spec = {**VLLM, "model": {**VLLM["model"], "adapters": adapters}}
+    [found] = refusals(service(spec), KNOWN)
+    assert (found.reason, found.field, found.value) == (
+        Reason.SETTING_NOT_SUPPORTED, "spec.model.adapters", "hf://org/legal@v2",
+    )  # fmt: skip
+    assert "leave @v2 out" in found.problem
 
 
 def test_everything_wrong_is_listed_at_once() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import pytest
+from engine_bodies import BASES
 from operated_world import KEY, World
-from operator_bodies import Body, service_body
+from operator_bodies import SITE, Body, merged, service_body
 from steelyard.decide.plan import plan
 from steelyard.observe.snapshot import observe
 
@@ -55,6 +58,28 @@ def test_a_restart_that_kubectl_asks_for_is_left_alone() -> None:
     world.run()
     template = world.api.body("Deployment", "chat-decode")["spec"]["template"]
     assert template["metadata"]["annotations"].items() >= asked.items()
+
+
+def test_an_engine_without_an_image_gets_no_pods_until_the_installation_names_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A made-up name would be pulled from whoever has it, and run with the tenant's token."""
+    world = World()
+    world.create(merged(BASES["tensorrt-llm"], {"engine": {"image": None}}))
+    world.restart()
+    world.run()
+    service = world.service()
+    assert service is not None
+    [accepted] = [c for c in service["status"]["conditions"] if c["type"] == "Accepted"]
+    assert accepted["status"] == "False"
+    assert "spec.engine.image" in accepted["message"]
+    assert world.children() == []
+    named = replace(SITE, engine_images={"tensorrt-llm": "mirror/trt:1"})
+    monkeypatch.setattr("operated_world.SITE", named)
+    world.restart()
+    world.run()
+    engines = world.api.body("Deployment", "chat-aggregated")["spec"]["template"]["spec"]["containers"]
+    assert engines[0]["image"] == "mirror/trt:1"
 
 
 def test_a_stale_status_decides_nothing() -> None:

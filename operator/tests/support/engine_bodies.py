@@ -22,7 +22,11 @@ BASES: dict[str, Spec] = {
     },
     "vllm": {**GPU, "engine": {"name": "vllm"}},
     "sglang": {**GPU, "engine": {"name": "sglang"}, "topology": "Aggregated"},
-    "tensorrt-llm": {**GPU, "engine": {"name": "tensorrt-llm"}, "topology": "Aggregated"},
+    "tensorrt-llm": {
+        **GPU,
+        "engine": {"name": "tensorrt-llm", "image": "mirror/tensorrt-llm:1.2.1"},
+        "topology": "Aggregated",
+    },
 }
 
 

@@ -54,8 +54,9 @@ class Cache(Record):
     """Tokens of one block of the cache, the unit in which memory is given out and beginnings are compared. Prefill and
     decode must agree, so it cannot be set by role. Default: what the engine chooses, mostly 16."""
     events: bool | None = None
-    """Whether engines publish which blocks they hold, over ZeroMQ on port 5557, for a router of your own. Default
-    false."""
+    """Whether engines publish which blocks they hold, over ZeroMQ on port 5557, for a router of your own. They tell the tokens
+    of prompts, so only pods of the namespace with the label serving.steelyard.dev/service: NAME of the service reach that
+    port; give it to your router. Default false."""
     eviction: Eviction = Eviction()
     """Which tokens of a long sequence are forgotten. Default: none."""
     offload: Offload = Offload()

@@ -79,7 +79,8 @@ class Engine(Record):
     """Version of the engine, by which flags and abilities are judged; write it where `image` holds another one than the
     operator's. Default: the operator's version of this engine."""
     image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\s]+$")] | None = None
-    """Image of the engine. Default: the operator's setting for this engine."""
+    """Image of the engine. Default: the operator's setting for this engine, else the project's own. tensorrt-llm has none of
+    its own: one of the two must name it."""
     model_runner: Literal["Auto", "V1", "V2"] = "Auto"
     """Which of vLLM's two model runners computes the steps; other engines have one only. Auto: V2 where the version and
     the settings allow it. Default Auto."""

@@ -70,7 +70,8 @@ class Adapter(Record):
     name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     """Name in the OpenAI API."""
     uri: Annotated[str, Field(min_length=7, max_length=512, pattern=rf"^({_PVC}|{_HUB})$")]
-    """Where it is: hf://OWNER/NAME, fetched by the pod, or pvc://CLAIM/PATH, a claim of the service's namespace."""
+    """Where it is: hf://OWNER/NAME, whose newest revision the pod fetches, or pvc://CLAIM/PATH, a claim of the service's
+    namespace."""
     rank: Literal[8, 16, 32, 64, 128, 256, 320, 512] | None = None
     """Highest rank of its matrices; the largest of all adapters sets how much memory each takes. Default 16."""
 

@@ -6,7 +6,7 @@
 | engines | 8000 | the Prometheus namespace | metrics |
 | engines | 5600 | engines of the same service | KV hand-off over http |
 | engines | every | engines of the same service | other hand-offs, pods of one replica: ports chosen at run time |
-| engines | 5557 | pods of the same namespace | events about blocks, where they are published |
+| engines | 5557 | pods with the service's label | events about blocks, where they are published: they carry tokens |
 | gateway | 8000 | anybody in the cluster | clients |
 | gateway | 9090 | the Prometheus namespace, the operator's namespace | metrics and demand |
 
@@ -39,7 +39,7 @@ def network_policies(service: InferenceService, site: Site) -> list[Body]:
         _policy(service, "gateway-requests", gateways, GATEWAY_PORT, []),
     ]
     if service.spec.cache.events:
-        found.append(_policy(service, "engine-events", engines, EVENTS_PORT, [_pods({})]))
+        found.append(_policy(service, "engine-events", engines, EVENTS_PORT, [_pods({SERVICE: service.name})]))
     if site.prometheus_namespace:
         scrapers = [_namespace(site.prometheus_namespace)]
         found.append(_policy(service, "engine-metrics", engines, ENGINE_PORT, scrapers))

@@ -194,7 +194,7 @@ class Engine:
     variables: Owners
     backend: str = ""  # value of the embedded engine's --backend
     version: str = ""  # that its builder writes flags for, where the service names none; ours have the operator's
-    image: str = ""  # its project's own, of that version; ours are the installation's
+    image: str = ""  # its project's own, of that version; ours are the installation's; empty else: users name one
     every_flag_known: bool = False  # a flag without an owner that is not the user's does not exist
     users_flags: tuple[str, ...] = ()  # of those that are known: what no typed field owns, for spec.engine.args
     processors_only: bool = False  # it computes on plain processors and on nothing else
@@ -242,7 +242,6 @@ ENGINES: Mapping[str, Engine] = {
         flags=TENSORRT_LLM_FLAGS,
         variables=ACCELERATED_VARIABLES,
         version="1.2.1",
-        image="tensorrt-llm/release:1.2.1",
         measured=False,
     ),
 }

@@ -14,6 +14,7 @@ from steelyard.apply.drift import stamped
 from steelyard.build import render as building
 from steelyard.catalog.accelerators import ACCELERATORS
 from steelyard.cli.refusing import refused
+from steelyard.decide.accept import without_image
 from steelyard.decide.feasibility.service import judged
 from steelyard.decide.site import Site
 
@@ -89,6 +90,8 @@ def children(
 ) -> list[dict[str, Any]]:
     """Render one service, or end with the reasons why it is refused, but for those to `let` pass."""
     service, reasons = refused(body, known, let)
+    if service is not None:
+        reasons += [str(one) for one in without_image(service, site.engine_images)]
     if service is None or reasons:
         for reason in reasons:
             typer.echo(reason, err=True)

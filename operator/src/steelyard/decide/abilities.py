@@ -6,6 +6,7 @@ cannot state.
 
 from collections.abc import Iterator
 
+from steelyard.api.model import HubSource
 from steelyard.api.service import InferenceService
 from steelyard.catalog.abilities import row_of, written
 
@@ -70,6 +71,13 @@ def _names(service: InferenceService) -> Iterator[Finding]:
         if adapter.name == service.served_name:
             problem = "the model itself is served under that name; give the adapter another"
             yield "spec.model.adapters", adapter.name, problem
+        source = adapter.source
+        if isinstance(source, HubSource) and source.revision is not None:
+            problem = (
+                f"engines fetch an adapter's newest revision and cannot be told another; leave @{source.revision} out, or"
+                " put that revision on a claim and name it as pvc://CLAIM/PATH"
+            )
+            yield "spec.model.adapters", adapter.uri, problem
 
 
 def _where(service: InferenceService, role: str, block: str) -> str:

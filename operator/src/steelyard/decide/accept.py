@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from steelyard.api.accelerator import Accelerator
 from steelyard.api.names import LABEL_LIMIT, SUFFIXES
@@ -48,7 +49,7 @@ def unreadable(error: ValidationError) -> tuple[Refusal, ...]:
     found = []
     for detail in error.errors(include_url=False):
         field = ".".join(str(part) for part in detail["loc"])
-        found.append(Refusal(Reason.INVALID_SPEC, field, _short(detail["input"]), detail["msg"]))
+        found.append(Refusal(Reason.INVALID_SPEC, field, _input(detail), detail["msg"]))
     return tuple(found)
 
 
@@ -67,6 +68,23 @@ def refusals(
         if (one.field, one.value) not in told  # one reason for a setting is enough
     ]
     return tuple(dict.fromkeys(found))
+
+
+def without_image(service: InferenceService, engine_images: Mapping[str, str]) -> tuple[Refusal, ...]:
+    """Refuse an engine whose image neither the service nor the installation names, and whose project has none to fall
+    back on: a name made up here could be somebody else's in a public registry, and would get the tenant's token.
+
+    Apart from `refusals`, since it takes the operator's settings; plans and simulations need no image.
+    """
+    engine = service.spec.engine
+    known = ENGINES[engine.name]
+    if known.backend or known.image or engine.image or engine_images.get(engine.name):  # a backend: it is ours
+        return ()
+    problem = (
+        f"engine {engine.name} has no default image; name its vendor's image, registry included, here or in the"
+        f" operator's setting images.engines.{engine.name}"
+    )
+    return (Refusal(Reason.INVALID_SPEC, "spec.engine.image", "(absent)", problem),)
 
 
 def message(found: tuple[Refusal, ...]) -> str:
@@ -281,6 +299,15 @@ CHECKS: tuple[Check, ...] = (
     _abilities,
     _smuggling,
 )
+
+
+def _input(detail: ErrorDetails) -> str:
+    """Show what the type checker was given, but nothing that may hold the value of a variable or flag."""
+    if detail["type"] == "missing":
+        return "(absent)"
+    if {"env", "args", "command"} & set(detail["loc"]) or isinstance(detail["input"], dict | list | tuple):
+        return "(hidden)"
+    return _short(detail["input"])
 
 
 def _short(value: object) -> str:

@@ -9,7 +9,9 @@ Ordered rules, the first that holds decides:
    then scale by `replicas.py`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pydantic import ValidationError
 
@@ -19,6 +21,8 @@ from steelyard.decide import accept, fingerprint, replicas
 from steelyard.decide.feasibility.judge import Judgement
 from steelyard.decide.feasibility.service import judged
 from steelyard.decide.snapshot import Body, Revision, Snapshot
+
+NO_IMAGES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,8 @@ class Plan:
     judgement: Judgement = Judgement()  # noqa: RUF009 (it is frozen)
 
 
-def plan(snapshot: Snapshot, autoscaled: bool = False) -> Plan:
-    """Decide by the rules above."""
+def plan(snapshot: Snapshot, autoscaled: bool = False, engine_images: Mapping[str, str] = NO_IMAGES) -> Plan:
+    """Decide by the rules above; `engine_images` are those that the installation names, by spec.engine.name."""
     annotations = snapshot.service["metadata"].get("annotations") or {}
     paused = annotations.get(PAUSED) == "true"
     service, refusals = read(snapshot.service)
@@ -45,6 +49,7 @@ def plan(snapshot: Snapshot, autoscaled: bool = False) -> Plan:
     if service is not None:
         judgement = judged(service, snapshot.accelerators)
         refusals = accept.refusals(service, snapshot.accelerators, judgement)
+        refusals += accept.without_image(service, engine_images)
     if service is None or refusals:
         return Plan(
             service,

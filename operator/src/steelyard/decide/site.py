@@ -22,5 +22,11 @@ class Site:
     engine_images: Mapping[str, str] = field(default_factory=dict)  # of engines that are not ours, by spec.engine.name
 
     def image_of(self, engine: str) -> str:
-        """Name the image of an engine that is not ours: the installation's, else its project's own."""
-        return self.engine_images.get(engine) or ENGINES[engine].image
+        """Name the image of an engine that is not ours: the installation's, else its project's own.
+
+        Raises ValueError where there is neither; accept refuses a service that would need it.
+        """
+        image = self.engine_images.get(engine) or ENGINES[engine].image
+        if not image:
+            raise ValueError(f"engine {engine} has no image; accept refuses such a service")
+        return image

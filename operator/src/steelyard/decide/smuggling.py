@@ -1,9 +1,11 @@
 """Four doors through which a typed setting could be changed behind its field's back: args, env, template, mounts.
 
-Each finding names the place, the value, and the field that owns the setting. The rule exists because two values for one
-setting end in the engine's last-one-wins, where the operator plans with the other one (C32).
+Each finding names the place, the flag or variable, and the field that owns the setting. The rule exists because two values
+for one setting end in the engine's last-one-wins, where the operator plans with the other one (C32). The value of a flag or
+variable is never told: it may be a secret, and findings stand in status and events.
 """
 
+import re
 from collections.abc import Iterator
 from posixpath import normpath
 
@@ -23,6 +25,7 @@ OWN_PATHS = ("/models", "/etc/steelyard", "/tmp")  # noqa: S108 (mount points of
 OWN_PREFIXES = (f"{GROUP}/", "steelyard.dev/")
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 (a path in the container)
 ADAPTERS = "/adapters"
+HIDDEN = "(hidden)"
 
 
 def found(service: InferenceService) -> Iterator[Finding]:
@@ -54,14 +57,19 @@ def _args(field: str, engine: str, args: tuple[str, ...], known: bool) -> Iterat
                 problem = (
                     "the engine has no such flag; leave it out, or name the image that has it in spec.engine.image"
                 )
-                yield f"{field}[{index}]", argument, problem
+                yield f"{field}[{index}]", _shown(argument), problem
             elif argument.startswith(("-", "$(")) and "$(" in argument.split("=", 1)[0]:
                 problem = "a variable may spell any flag; write the flag out, and the variable behind its ="
-                yield f"{field}[{index}]", argument, problem
+                yield f"{field}[{index}]", _shown(argument), problem
             continue
         flag, owner = owned
         remedy = f"set {owner} instead" if owner else "leave it out, the operator sets it"
-        yield f"{field}[{index}]", argument, f"{flag} belongs to a typed field; {remedy}"
+        yield f"{field}[{index}]", _shown(argument), f"{flag} belongs to a typed field; {remedy}"
+
+
+def _shown(argument: str) -> str:
+    """Name a flag without its value; an argument that is no flag is a value."""
+    return re.split(r"[=\s]", argument, maxsplit=1)[0] if argument.startswith(("-", "$(")) else HIDDEN
 
 
 def _env(field: str, engine: str, env: tuple[EnvVar, ...]) -> Iterator[Finding]:
@@ -75,8 +83,7 @@ def _env(field: str, engine: str, env: tuple[EnvVar, ...]) -> Iterator[Finding]:
             if owner
             else "the operator sets it from the pod, since peers connect to it; leave it out"
         )
-        hidden = owner == "spec.model.credentials"
-        yield f"{field}.{variable.name}", "(hidden)" if hidden else variable.value or "(reference)", problem
+        yield f"{field}.{variable.name}", HIDDEN if variable.value else "(reference)", problem
 
 
 def _template(
@@ -104,8 +111,8 @@ def _engine_container(
 ) -> Iterator[Finding]:
     owners = {
         "image": (container.image, "spec.engine.image"),
-        "command": (" ".join(container.command), "spec.engine.name"),
-        "args": (" ".join(container.args), "spec.engine.args"),
+        "command": (next(iter(container.command), ""), "spec.engine.name"),  # what follows may hold secrets
+        "args": ("(set)" if container.args else "", "spec.engine.args"),
         "resources": ("(set)" if container.resources is not None else "", f"spec.{role}.resources"),
     }
     for name, (value, owner) in owners.items():

@@ -118,7 +118,9 @@ class Reconciler:
 
     def _see(self, namespace: str, name: str, left: Left) -> tuple[Observation, planning.Plan] | None:
         seen = observe(self.api, namespace, name, left.kinds, left.settled)
-        return (seen, planning.plan(seen.snapshot, autoscaled=self.fleet is not None)) if seen is not None else None
+        if seen is None:
+            return None
+        return seen, planning.plan(seen.snapshot, self.fleet is not None, self.site.engine_images)
 
     def _carry_out(self, seen: Observation, plan: planning.Plan, done: Done) -> None:
         snapshot = seen.snapshot
