@@ -10,7 +10,7 @@ import numpy as np
 from bench.batching.load import Asked
 from bench.batching.play import Answered
 
-TTFT, TPOT = 3.0, 0.15  # objectives, seconds
+TTFT, TPOT = 5.0, 0.5  # objectives, seconds
 
 
 @dataclass(frozen=True)
