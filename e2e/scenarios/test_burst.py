@@ -12,7 +12,7 @@ from rich.console import Console
 from e2e import monitoring
 from e2e.demo.burst.account import Figures
 from e2e.demo.burst.fleet import BUDGET
-from e2e.demo.burst.load import PHASES, schedule
+from e2e.demo.burst.load import PHASES
 from e2e.demo.burst.play import AUTO, HINDSIGHT, OFF, PAGE, RESULT, play
 from e2e.platform import Platform
 
@@ -24,7 +24,7 @@ SHORTENED = (*PHASES[:-1], replace(PHASES[-1], seconds=30.0))  # without the min
 @pytest.mark.timeout(1500)
 def test_a_burst_is_followed(platform: Platform) -> None:
     try:
-        played = play(platform, Console(file=sys.__stderr__), print, schedule(SHORTENED))
+        played = play(platform, Console(file=sys.__stderr__), print, SHORTENED)
     finally:
         monitoring.disconnect_operator(platform)
     auto, off, hindsight = (played.figures[name] for name in (AUTO, OFF, HINDSIGHT))

@@ -11,11 +11,12 @@ from string import Template
 from steelyard.api.labels import GATEWAY_PORT
 
 from e2e.cluster.local.cluster import LocalCluster
-from e2e.load import Target
+from e2e.load import Objectives, Target
 from e2e.load.running import Launch, here
 from e2e.platform import Platform
 
 NAMESPACE, MODEL = "burst", "burst"
+OBJECTIVES = Objectives(ttft=1.5, tpot=0.25)
 MOST, BUDGET = 8, 10  # replicas of a role; accelerators of a service
 _MANIFEST = Template(Path(__file__).with_name("service.yaml").read_text())
 
@@ -45,7 +46,14 @@ class Way:
 def manifest(name: str, size: Size, auto: bool = False) -> str:
     """One service and the accelerator it runs on."""
     return _MANIFEST.substitute(
-        name=name, prefill=size.prefill, decode=size.decode, most=MOST, budget=BUDGET, mode="Auto" if auto else "Off"
+        name=name,
+        prefill=size.prefill,
+        decode=size.decode,
+        most=MOST,
+        budget=BUDGET,
+        mode="Auto" if auto else "Off",
+        ttft=f"{OBJECTIVES.ttft}s",
+        tpot=f"{OBJECTIVES.tpot}s",
     )
 
 

@@ -12,7 +12,7 @@ from steelyard.sim.plots import Axis, Series, plot
 
 from e2e.demo.burst.account import Figures
 from e2e.demo.burst.fleet import Size
-from e2e.demo.burst.load import PHASES
+from e2e.demo.burst.load import Phase
 from e2e.demo.burst.watch import Sample, Watch
 from e2e.load import Record, Result
 from e2e.load.summary import attainment, under_way
@@ -26,7 +26,13 @@ _WORDS = (
 )
 
 
-def page(figures: Mapping[str, Figures], sizes: Mapping[str, Size], results: Mapping[str, Result], watch: Watch) -> str:
+def page(
+    figures: Mapping[str, Figures],
+    sizes: Mapping[str, Size],
+    results: Mapping[str, Result],
+    watch: Watch,
+    phases: Sequence[Phase],
+) -> str:
     """The page."""
     names = [field.name for field in fields(Figures)]
     head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in ("service", "at the start", *names))
@@ -38,7 +44,7 @@ def page(figures: Mapping[str, Figures], sizes: Mapping[str, Size], results: Map
     )
     said = "; ".join(
         f"{phase.seconds:g} s {phase.name} ({phase.rate:g}/s, {phase.prompt_tokens:g} tokens in, {phase.output_tokens:g} out)"
-        for phase in PHASES
+        for phase in phases
     )
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>Burst</title><style>{STYLE}{_STYLE}</style><h1>Burst</h1>"

@@ -16,15 +16,15 @@ from e2e.demo.burst import account, fleet, load, show
 from e2e.demo.burst.account import Figures
 from e2e.demo.burst.fleet import LEAST, Size
 from e2e.demo.burst.hindsight import fewest
+from e2e.demo.burst.load import PHASES, Phase
 from e2e.demo.burst.page import page
 from e2e.demo.burst.watch import Watch
-from e2e.load import Bounds, Objectives, Result, Running, Schedule, Spec, start_load
+from e2e.load import Bounds, Result, Running, Schedule, Spec, start_load
 from e2e.platform import Platform
 
 OUT = REPOSITORY / "e2e" / "out"
 RESULT, PAGE, TRACE = OUT / "burst.json", OUT / "burst.html", OUT / "burst.csv"
 AUTO, OFF, HINDSIGHT = "auto", "off", "hindsight"
-OBJECTIVES = Objectives(ttft=1.5, tpot=0.25)  # as in service.yaml
 _PATIENCE_SECONDS = 600.0  # of a client: the service at the minimum lets some wait for minutes
 _LINE_EVERY = 20.0
 
@@ -38,9 +38,11 @@ class Played:
     foretold: float  # attainment of the hindsight size, by the simulator
 
 
-def play(platform: Platform, console: Console, say: Callable[[str], None], schedule: Schedule | None = None) -> Played:
+def play(
+    platform: Platform, console: Console, say: Callable[[str], None], phases: tuple[Phase, ...] = PHASES
+) -> Played:
     """Everything from an installed platform to `e2e/out/burst.{json,html,csv}`; the services are removed at the end."""
-    arrivals = schedule or load.schedule()
+    arrivals = load.schedule(phases)
     load.write(arrivals, TRACE)
     size, foretold = fewest(arrivals)
     say(f"by the simulator, {size} are the fewest replicas that hold the objectives over the burst ({foretold:.1%})")
@@ -57,7 +59,7 @@ def play(platform: Platform, console: Console, say: Callable[[str], None], sched
         fleet.remove(platform, wait=False)
     found = {name: account.figures(results[name], watch.samples[name]) for name in sizes}
     account.write(found, RESULT)
-    PAGE.write_text(page(found, sizes, results, watch))
+    PAGE.write_text(page(found, sizes, results, watch, phases))
     return Played(found, sizes, foretold)
 
 
@@ -68,7 +70,7 @@ def _run(
     with ExitStack() as stack:
         way = stack.enter_context(fleet.reach(platform, names))
         bounds = Bounds(request=_PATIENCE_SECONDS, silence=_PATIENCE_SECONDS)
-        specs = [Spec(way.targets[name], arrivals, bounds, objectives=OBJECTIVES, title=name) for name in names]
+        specs = [Spec(way.targets[name], arrivals, bounds, objectives=fleet.OBJECTIVES, title=name) for name in names]
         runs = {spec.title: stack.enter_context(start_load(spec, way.launch)) for spec in specs}
         began = next(iter(runs.values())).began
         watch = stack.enter_context(Watch(platform, fleet.NAMESPACE, names, lambda: time.monotonic() - began))
