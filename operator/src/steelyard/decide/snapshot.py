@@ -42,6 +42,9 @@ class Pod:
     terminating: bool
     weights: Weights  # of an engine
     trouble: Trouble | None = None
+    revision: str = ""  # of the template it was made from
+    kv_group: str = ""
+    ready_since: float | None = None  # unix seconds
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 
 from steelyard.api import labels
 from steelyard.api.reasons import Reason
@@ -27,15 +28,24 @@ def pod_of(body: Body) -> Pod:
     meta, status = body["metadata"], body.get("status") or {}
     marks = meta.get("labels") or {}
     conditions = {c["type"]: c for c in status.get("conditions") or []}
+    ready = conditions.get("Ready", {})
     return Pod(
         name=meta["name"],
         pool=marks.get(labels.POOL, ""),
         role=marks.get(labels.ROLE, ""),
-        ready=conditions.get("Ready", {}).get("status") == "True",
+        ready=ready.get("status") == "True",
         terminating="deletionTimestamp" in meta,
         weights=_weights(body),
         trouble=_trouble(status, conditions, marks.get(labels.POOL)),
+        revision=marks.get(labels.REVISION, ""),
+        kv_group=marks.get(labels.KV_GROUP, ""),
+        ready_since=seconds(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
     )
+
+
+def seconds(text: str | None) -> float | None:
+    """A time of the API server in unix seconds."""
+    return datetime.fromisoformat(text).timestamp() if text else None
 
 
 def deployment_trouble(status: Body) -> Trouble | None:
