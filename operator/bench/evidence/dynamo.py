@@ -53,6 +53,10 @@ class DynamoReplica(Replica):
         """Its tokens are rounded down to a multiple of the prompts."""
         return self.engine.prefill_seconds(sum(pieces) // len(pieces) * len(pieces))
 
+    def in_work(self, request: Request) -> bool:
+        """Kept requests are worked on."""
+        return super().in_work(request) or any(entry[2] is request for entry in self._kept)
+
     def passed(self, done: list[Request], now: float) -> None:
         """Let go of those whose passes are over, or of all if nothing waits."""
         if self.role != PREFILL:
@@ -66,6 +70,8 @@ class DynamoReplica(Replica):
             heappush(self._kept, (self._passes + request.answer - 1, request.key, request))
         while self._kept and (self._kept[0][0] <= self._passes or not self.waiting):
             request = heappop(self._kept)[2]
+            if request.gone:
+                continue
             self.kv += request.context
             self.hold(request, now)
 

@@ -111,6 +111,7 @@ OWN_OF_ROLES = {
     "quantization": {"attention": "none"},
 }
 OWN = {
+    "rollout": {"maxSurge": 2, "maxUnavailable": "10%"},
     "model": {"uri": "hf://Qwen/Qwen3-8B", "contextLength": 8192, "servedName": "qwen"},
     "engine": {"name": "vllm", "memoryUtilization": 0.85, "args": ["--seed=7"]},
     "quantization": {"losslessCompression": False},
@@ -121,7 +122,6 @@ OWN = {
         "ratio": {"min": "1:8", "max": "4:1"},
         "roleChange": "Never",
     },
-    "rollout": {"maxSurge": "25%"},
     "routing": {"order": "fcfs"},
 }
 DECIDED = {"replicas": {"min": 3, "max": 9}, "parallelism": {"tensor": 8}, "accelerator": "h200"}
@@ -170,7 +170,7 @@ def test_a_plan_is_laid_over_what_the_user_wrote(
     question, found = both_ways
     chosen = next(one for one in found.played if one.option.aggregated is aggregated)
     service = InferenceService.read(written_with(roles))
-    body = yaml.safe_load(manifest(replace(question, service=service), chosen))
+    body = yaml.safe_load(manifest(replace(question, service=service, written=written_with(roles)), chosen))
     made = ("aggregated",) if aggregated else ("prefill", "decode")
     kept = {**OWN, "topology": "Aggregated" if aggregated else "Disaggregated", **dict.fromkeys(made, OWN_OF_ROLES)}
     assert lost(kept, body["spec"]) == []

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+import yaml
 from steelyard.cli.main import app
 from typer.testing import CliRunner
 
@@ -64,6 +65,9 @@ def test_policies_side_by_side_with_report(tmp_path):
         assert 0 <= run["attainment"] <= min(run["ttft_attainment"], run["tpot_attainment"])
         assert run["ttft_seconds"]["p50"] <= run["ttft_seconds"]["p99"] <= run["ttft_seconds"]["max"]
         assert run["timeline"][0]["ready"]["decode"] >= 1
+        quarters = run["attainment_by_prompt_quartile"]
+        assert sum(part["requests"] for part in quarters) == told["requests"]
+        assert run["worst_wait_seconds"] >= run["ttft_seconds"]["max"]
     assert told["runs"][0]["timeline"][0]["ready"] == {"prefill": 4, "decode": 1}
     page = report.read_text()
     plots = re.findall(r"<svg.*?</svg>", page)
@@ -71,6 +75,14 @@ def test_policies_side_by_side_with_report(tmp_path):
     for plot in plots:
         ElementTree.fromstring(plot)
     assert "static=3:1" in page
+    for words in (
+        "Attainment and cost",
+        "Ratio over time",
+        "Distribution of TTFT",
+        "attained by prompt tokens",
+        "worst wait",
+    ):
+        assert words in page, words
 
 
 def test_the_sweep_of_ratios_and_figures_on_the_output(profile):
@@ -132,7 +144,10 @@ def test_every_kind_of_load_runs_and_repeats(profile, load):
         (("--trace", TRACE, "-f", SERVICE, "--policy", "static=0:1"), "write prefill:decode"),
         (("--trace", TRACE, "-f", SERVICE, "--replicas", "4"), "does not fit the service's topology"),
         (("--trace", TRACE, "-f", SERVICE, "--replicas", "4:4", "--budget", "6"), "8 replicas run at the start"),
-        (("--trace", TRACE, "-f", SERVICE, "--routing", "random"), "there are gateway, round-robin, least-loaded"),
+        (
+            ("--trace", TRACE, "-f", SERVICE, "--routing", "random"),
+            "there are gateway, round-robin, least-loaded, wspt",
+        ),
         (("--trace", TRACE, "-f", SERVICE, "--sweep", "size"), "there is only ratio"),
         (("--trace", TRACE, "-f", SERVICE, "--start", "9999s"), "nothing arrives"),
         (("--trace", TRACE, "-f", SERVICE, "--attainment", "100"), "above 0 and below 100"),
@@ -143,6 +158,38 @@ def test_errors_say_what_is_wrong_and_what_would_be_right(arguments, words):
     result = steelyard(*arguments)
     assert result.exit_code == 2
     assert words in " ".join(result.output.split()), result.output
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"objectives": {"timeToFirstToken": "-1s"}}, "timeToFirstToken"),
+        ({"accelerator": "h2000"}, "h2000"),
+        ({"prefill": {"replicas": {"min": 4, "max": 1}}}, "replicas"),
+    ],
+    ids=["a type", "the operator's check", "a rule of the CRD"],
+)
+def test_what_the_cluster_would_refuse_is_refused_in_the_words_of_render(tmp_path, change, words):
+    body = yaml.safe_load(SERVICE.read_text())
+    body["spec"] |= change
+    path = tmp_path / "isv.yaml"
+    path.write_text(yaml.safe_dump(body))
+    result = steelyard("-f", path, "--trace", TRACE)
+    rendered = CliRunner().invoke(app, ["render", "-f", str(path)])
+    assert result.exit_code == rendered.exit_code == 2
+    assert result.stderr == rendered.stderr
+    assert words in result.stderr
+
+
+def test_clients_that_give_up_are_counted(profile, tmp_path):
+    figures = tmp_path / "figures.json"
+    result = steelyard("--profile", profile, "--pattern", "poisson", "--rate", "12", "--duration", "40s", "--ttft", "1s", "--tpot",
+                       "50ms", "--replicas", "1:1", "--policy", "static", "--prompt-tokens", "2000", "--client-timeout", "5s",
+                       "--routing", "wspt", "--json", figures)  # fmt: skip
+    assert result.exit_code == 0, result.output
+    run = json.loads(figures.read_text())["runs"][0]
+    assert 0 < run["requests"]["gave_up"] == run["requests"]["failed"]
+    assert run["worst_wait_seconds"] <= 5.001
 
 
 def test_a_profile_that_lacks_something_is_told(tmp_path):

@@ -1,5 +1,6 @@
 """Small worlds for the simulator's tests."""
 
+from heapq import heappop
 from typing import Any
 
 from hypothesis import strategies as st
@@ -37,6 +38,9 @@ class Checked(World):
         self.checks = 0
         self._latest = 0.0
         super().run(arrivals, progress)
+        while self._events:  # what clients that left have left behind ends too
+            self.now, _, handler, arguments = heappop(self._events)
+            handler(self.now, *arguments)
         self._check()
 
     def passed(self, replica, now):
@@ -77,7 +81,7 @@ arrivals = st.lists(
 ).map(lambda rows: [Arrival(sum(gap for gap, _, _ in rows[: i + 1]), p, a) for i, (_, p, a) in enumerate(rows)])
 
 scenarios = st.builds(
-    lambda shape, batching, routing, gateways, startup, failures, seed, tokens: scenario(
+    lambda shape, batching, routing, gateways, startup, failures, seed, tokens, patience: scenario(
         **shape,
         engine=Engine(
             prefill=SMALL.prefill,
@@ -94,6 +98,7 @@ scenarios = st.builds(
         startup_seconds=startup,
         failures=tuple(Failure(at, role if "aggregated" not in shape else AGGREGATED) for at, role in failures),
         seed=seed,
+        client_timeout_seconds=patience,
     ),
     st.sampled_from(
         [{"prefill": 1, "decode": 1}, {"prefill": 2, "decode": 1}, {"prefill": 1, "decode": 3}, {"aggregated": 2}]
@@ -105,4 +110,5 @@ scenarios = st.builds(
     st.lists(st.tuples(st.sampled_from([0.05, 0.5, 1.0, 3.0]), st.sampled_from([PREFILL, DECODE])), max_size=3),
     st.integers(0, 1000),
     st.sampled_from([1800, 4000, 50_000]),
+    st.sampled_from([None, 0.05, 0.4, 2.0, 30.0]),
 )

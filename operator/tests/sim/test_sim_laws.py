@@ -1,5 +1,7 @@
 """Laws of every run, whatever the load, the engine, the router and the failures."""
 
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim_worlds import Checked, arrivals, scenario, scenarios
@@ -22,7 +24,14 @@ def test_requests_are_conserved_and_kv_stays_within_its_capacity(given_scenario,
     too_long = sum(a.prompt + a.answer + 1 > given_scenario.engine.kv_tokens for a in given_arrivals)
     assert record.refused == too_long
     if not given_scenario.failures:
-        assert record.failed == 0
+        assert record.failed == record.gave_up
+    if given_scenario.client_timeout_seconds is None:
+        assert record.gave_up == 0
+    assert record.gave_up <= record.failed
+    quarters = record.quartiles()
+    assert sum(part.share.judged for part in quarters) == record.ended
+    assert sum(part.share.met for part in quarters) == record.met
+    assert all(before.most <= after.least + 1 for before, after in pairwise(quarters))
     assert record.met <= min(record.ttft_met, record.tpot_met)
     for member in world.fleet.members:
         assert member.replica.idle(), f"{member.replica.name} still holds something"

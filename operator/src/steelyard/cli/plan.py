@@ -10,9 +10,10 @@ from rich.console import Console
 
 from steelyard.cli.plan_manifest import manifest
 from steelyard.cli.plan_page import page
-from steelyard.cli.plan_question import Asked, Refused, planned
+from steelyard.cli.plan_question import Asked, planned
 from steelyard.cli.plan_ratio import ratio_cells, ratio_figures, ratio_page, ratio_table
 from steelyard.cli.plan_tables import figures, show
+from steelyard.cli.refusing import Refused
 from steelyard.cli.render import REFUSED, UNUSABLE
 from steelyard.cli.simulate import seconds
 from steelyard.sim.planner import answer

@@ -48,9 +48,8 @@ def _body(question: Planned, found: Rehearsed, percent: float) -> dict[str, Any]
         "topology": "Aggregated" if option.aggregated else "Disaggregated",
         "accelerator": replica.side.accelerator,
     }
-    written: dict[str, Any] = {}
-    if question.service is not None:
-        written = question.service.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    written = _filled(question.written.get("spec"))
+    if written:
         spec = {
             block: {**written.get(block, {}), **own} if isinstance(own, dict) else own for block, own in spec.items()
         }
@@ -77,7 +76,7 @@ def _body(question: Planned, found: Rehearsed, percent: float) -> dict[str, Any]
     kind = {"apiVersion": "serving.steelyard.dev/v1alpha1", "kind": "InferenceService"}
     if question.service is not None:
         meta: dict[str, Any] = {"name": question.service.name, "namespace": question.service.namespace}
-        own = question.service.metadata.model_extra or {}
+        own = _filled(question.written.get("metadata"))
         meta |= {name: own[name] for name in METADATA if own.get(name)}
     else:
         meta = {"name": _name(question.model)}
@@ -104,6 +103,11 @@ def _kept_of_role(written: Mapping[str, Any], name: str, decided: tuple[str, ...
     block = {field: value for role in (*others, name) for field, value in (written.get(role) or {}).items()}
     formats = _without(block.get("quantization"), decided)
     return _without(block, PLANNED_OF_ROLE) | ({"quantization": formats} if formats else {})
+
+
+def _filled(block: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A block without fields that are written as null, which is as if they were not there."""
+    return {name: value for name, value in (block or {}).items() if value is not None}
 
 
 def _without(block: Mapping[str, Any] | None, fields: tuple[str, ...]) -> dict[str, Any]:

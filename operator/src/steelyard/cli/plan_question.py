@@ -1,7 +1,7 @@
 """What `steelyard plan` asks: from a manifest and flags to a question for the planner."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -15,7 +15,7 @@ from steelyard.catalog import configs, models, versions
 from steelyard.catalog.accelerators import ACCELERATORS
 from steelyard.catalog.engines import ENGINES
 from steelyard.catalog.shapes import Shape
-from steelyard.cli.refusing import refused
+from steelyard.cli.refusing import Refused, refused
 from steelyard.decide.feasibility import service as of_service
 from steelyard.decide.feasibility.inputs import Side, Targets
 from steelyard.decide.goodput.search import Goal
@@ -29,10 +29,6 @@ from steelyard.sim.synthetic import Load
 LEAST_REQUESTS, MOST_REQUESTS = 1000, 5000
 LIFETIMES = 4  # of a request, that a play lasts: a service fills up before it settles
 DEFAULTS = {"rate": 10.0, "prompt": 1000.0, "answer": 200.0, "ttft": 1.0, "tpot": 0.05, "attainment": 95.0}
-
-
-class Refused(ValueError):
-    """What the operator would refuse too, in its words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +66,13 @@ class Planned:
     shape: Shape
     stored: str | None
     service: InferenceService | None
+    written: Mapping[str, Any]  # the manifest as it was written; empty where there is none
 
 
 def planned(asked: Asked) -> Planned:
     """Put the question together. Raises ValueError naming the flag, `Refused` for what the operator would refuse."""
     known = hardware(asked.hardware)
-    service = _service(asked.file, known) if asked.file is not None else None
+    service, written = _service(asked.file, known) if asked.file is not None else (None, {})
     name, uri, shape, stored = _model(asked, service)
     load, arrivals = _load(asked)
     goal = _goal(asked, service)
@@ -97,7 +94,7 @@ def planned(asked: Asked) -> Planned:
         arrivals=arrivals,
         most=most,
     )
-    return Planned(question, name, uri, shape, stored, service)
+    return Planned(question, name, uri, shape, stored, service, written)
 
 
 def hardware(paths: Iterable[Path]) -> dict[str, Accelerator | None]:
@@ -121,14 +118,14 @@ def documents(path: Path) -> list[dict[str, Any]]:
         raise ValueError(f"{path}: is not YAML: {failure}") from failure
 
 
-def _service(path: Path, known: dict[str, Accelerator | None]) -> InferenceService:
+def _service(path: Path, known: dict[str, Accelerator | None]) -> tuple[InferenceService, dict[str, Any]]:
     bodies = [body for body in documents(path) if body.get("kind") == "InferenceService"]
     if len(bodies) != 1:
         raise ValueError(f"{path}: holds {len(bodies)} InferenceServices; one is planned at a time")
     service, reasons = refused(bodies[0], known)
     if service is None or reasons:
         raise Refused("\n".join(reasons))
-    return service
+    return service, bodies[0]
 
 
 def _model(asked: Asked, service: InferenceService | None) -> tuple[str, str, Shape, str | None]:

@@ -14,6 +14,10 @@ from steelyard.decide import accept
 from steelyard.decide.plan import read
 
 
+class Refused(ValueError):
+    """What the operator or the API server would refuse too, in their words, one a line."""
+
+
 def refused(
     body: Mapping[str, Any], known: Mapping[str, Accelerator | None], let: frozenset[Reason] = frozenset()
 ) -> tuple[InferenceService | None, list[str]]:

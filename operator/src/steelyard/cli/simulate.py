@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from steelyard.api.quantities import Duration
+from steelyard.cli.refusing import Refused
+from steelyard.cli.simulate_tables import COLUMNS, LEGEND, quarter_columns, quarter_rows, row, rows_of
 from steelyard.cli.simulated import Run, Setting, runs
 from steelyard.sim.load import PATTERNS, Wanted, arrivals
 from steelyard.sim.page import page
@@ -23,27 +24,8 @@ from steelyard.sim.run import simulate as run
 from steelyard.sim.summary import summary, timeline
 
 UNUSABLE = 2
-REPORT_EVERY = 200  # requests between two moves of the progress bar
-
-COLUMNS = (
-    "policy",
-    "attained",
-    "goodput",
-    "acc.-hours",
-    "TTFT p50",
-    "p90",
-    "p99",
-    "max",
-    "TPOT p50",
-    "p99",
-    "flips",
-    "lost",
-)
-LEGEND = (
-    "attained: requests that met both objectives; goodput: of those, per second and accelerator; acc.-hours: accelerators from"
-    " start to drained; flips: role changes; lost: failed or refused"
-)
 LEAST_WIDTH = 130  # of the table where the output is no terminal
+REPORT_EVERY = 200  # requests between two moves of the progress bar
 
 
 def seconds(text: str) -> float:
@@ -90,7 +72,17 @@ def simulate_command(
         float | None, typer.Option(parser=seconds, metavar="DURATION", help="Start-up time of a replica.")
     ] = None,
     role_change: Annotated[bool, typer.Option(help="Whether replicas may change roles.")] = True,
-    routing: Annotated[str, typer.Option(help="gateway (ours), round-robin or least-loaded.")] = "gateway",
+    routing: Annotated[
+        str, typer.Option(help="gateway (ours), round-robin, least-loaded, or wspt (Dynamo's queue, shortest first).")
+    ] = "gateway",
+    client_timeout: Annotated[
+        float | None,
+        typer.Option(
+            parser=seconds,
+            metavar="DURATION",
+            help="Clients without their whole answer by then give up, and have failed. Default: the service's requestTimeout.",
+        ),
+    ] = None,
     trace: Annotated[
         Path | None,
         typer.Option(help="Trace (Azure's or own CSV, Mooncake's JSON lines) or a folder of ServeGen's clients."),
@@ -149,7 +141,8 @@ def simulate_command(
     """Simulate a service under a load, with our autoscaler or others.
 
     The queues of the gateway and the law of the autoscaler are the very ones that run in the cluster; engines follow a
-    profile or a roofline. Exit status: 0 simulated, 2 something asked for makes no sense.
+    profile or a roofline. What the API server or the operator would refuse is refused in their words. Exit status: 0 simulated,
+    2 something asked for makes no sense, or the service is refused.
     """
     console = Console(stderr=True)
     try:
@@ -158,7 +151,7 @@ def simulate_command(
                         shared_cache, seed)  # fmt: skip
         play = arrivals(wanted)
         setting = Setting(service, tuple(accelerators or ()), profile, max_sequences, max_batch_tokens, replicas, ttft, tpot,
-                          attainment, budget, startup, role_change, routing, seed, tuple(fail or ()))  # fmt: skip
+                          attainment, budget, startup, role_change, routing, seed, client_timeout, tuple(fail or ()))  # fmt: skip
         planned = runs(setting, tuple(policy or ()), sweep)
         total = sum(1 for _ in play())
         if not total:
@@ -167,6 +160,9 @@ def simulate_command(
         with _progress(console, total * len(planned)) as advance:
             for each in planned:
                 results[each.name] = run(each.scenario, play(), each.make(), advance(each.name))
+    except Refused as failure:
+        typer.echo(str(failure), err=True)
+        raise typer.Exit(UNUSABLE) from failure
     except ValueError as failure:
         console.print(f"[red]error:[/red] {failure}", highlight=False)
         raise typer.Exit(UNUSABLE) from failure
@@ -175,7 +171,8 @@ def simulate_command(
 
 def _tell(results: dict[str, Result], planned: list[Run], total: int, json_file: Path | None, html: Path | None,
           load: Path | str | None) -> None:  # fmt: skip
-    rows = [_row(name, result) for name, result in results.items()]
+    rows = [row(name, result) for name, result in results.items()]
+    quarters = quarter_columns(results), quarter_rows(results)
     if json_file is not None:
         runs_ = [{"policy": name, **summary(result), "timeline": timeline(result)} for name, result in results.items()]
         text = json.dumps({"requests": total, "runs": runs_}, indent=1)
@@ -185,39 +182,14 @@ def _tell(results: dict[str, Result], planned: list[Run], total: int, json_file:
             json_file.write_text(text + "\n")
     if html is not None:
         words = [f"{total} requests of {load}.", planned[0].words]
-        html.write_text(page("Simulation", words, COLUMNS, rows, results))
+        html.write_text(page("Simulation", words, [(COLUMNS, rows), quarters], results))
     if str(json_file) == "-":
         return
     out = Console() if sys.stdout.isatty() else Console(width=LEAST_WIDTH)
-    table = Table(box=None, pad_edge=False)
-    for number, name in enumerate(COLUMNS):
-        table.add_column(name, justify="right" if number else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    out.print(table)
+    for columns, lines in ((COLUMNS, rows), quarters):
+        out.print(rows_of(columns, lines))
+        out.print()
     out.print(LEGEND, style="dim", highlight=False)
-
-
-def _row(name: str, result: Result) -> tuple[str, ...]:
-    record = result.record
-    ttft, tpot = record.ttft, record.tpot
-
-    def time(value: float | None) -> str:
-        if value is None:
-            return "–"
-        return f"{value * 1000:.0f}ms" if value < 1 else f"{value:.2f}s"
-
-    return (
-        name,
-        f"{result.attainment:.1%}",
-        f"{result.goodput:.3g}",
-        f"{result.accelerator_hours:.3f}",
-        *(time(ttft.percentile(share)) for share in (0.5, 0.9, 0.99)),
-        time(ttft.greatest if ttft.count else None),
-        *(time(tpot.percentile(share)) for share in (0.5, 0.99)),
-        str(result.role_changes),
-        str(record.failed + record.refused),
-    )
 
 
 @contextmanager

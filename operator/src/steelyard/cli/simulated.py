@@ -9,8 +9,7 @@ import yaml
 from steelyard.api.accelerator import Accelerator
 from steelyard.api.quantities import Duration
 from steelyard.catalog.accelerators import ACCELERATORS
-from steelyard.decide import accept
-from steelyard.decide.plan import read
+from steelyard.cli.refusing import Refused, refused
 from steelyard.decide.queue.judge import Objectives
 from steelyard.decide.scale import signals as law
 from steelyard.sim import spec
@@ -40,6 +39,7 @@ class Setting:
     role_change: bool
     routing: str
     seed: int
+    client_timeout: float | None = None
     failures: tuple[str, ...] = ()  # each "decode@2m"
 
 
@@ -54,7 +54,7 @@ class Run:
 
 
 def runs(setting: Setting, policies: tuple[str, ...], sweep: str | None) -> list[Run]:
-    """Plan all runs. Raises ValueError that names the flag or field."""
+    """Plan all runs. Raises ValueError that names the flag or field, `Refused` for what the operator would refuse."""
     scenario, asked = _described(setting)
     names = list(policies)
     if sweep is not None:
@@ -96,6 +96,8 @@ def _described(setting: Setting) -> tuple[Scenario, law.Service]:
     scenario = replace(
         scenario, objectives=objectives, startup_seconds=startup, routing=_routing(setting.routing), seed=setting.seed
     )
+    if setting.client_timeout is not None:
+        scenario = replace(scenario, client_timeout_seconds=setting.client_timeout)
     scenario = replace(scenario, failures=tuple(_failure(text, scenario) for text in setting.failures))
     percent = asked.objectives.attainment * 100 if setting.attainment is None else setting.attainment
     if not 0 < percent < 100:
@@ -132,11 +134,9 @@ def _from_service(setting: Setting) -> tuple[Scenario, law.Service]:
     bodies = [body for body in _documents(path) if body.get("kind") == "InferenceService"]
     if len(bodies) != 1:
         raise ValueError(f"{path}: holds {len(bodies)} InferenceServices; one is simulated at a time")
-    service, found = read(bodies[0])
-    if service is not None:
-        found = accept.refusals(service, known)
-    if service is None or found:
-        raise ValueError(f"{path}: the operator would refuse it: {accept.message(found)}")
+    service, reasons = refused(bodies[0], known)
+    if service is None or reasons:
+        raise Refused("\n".join(reasons))
     return spec.of_service(service, known)
 
 
@@ -180,7 +180,9 @@ def _words(scenario: Scenario) -> str:
     sizes = ", ".join(f"{count} {role}" for role, count in scenario.initial.items())
     ttft, tpot = scenario.objectives.ttft_seconds, scenario.objectives.tpot_seconds
     said = [f"TTFT {ttft:g} s" if ttft else "no TTFT objective", f"TPOT {tpot:g} s" if tpot else "no TPOT objective"]
+    patience = scenario.client_timeout_seconds
+    leaving = "clients wait for ever" if patience is None else f"clients give up after {patience:g} s"
     return (
         f"{sizes} at the start, {' and '.join(said)}, start-up {scenario.startup_seconds:g} s, routing {scenario.routing},"
-        f" seed {scenario.seed}."
+        f" {leaving}, seed {scenario.seed}."
     )

@@ -14,6 +14,7 @@ from steelyard.decide.queue.dispatch import Job, PrefillQueue
 from steelyard.decide.queue.estimate import PrefillPrior, PrefillTime, theta_seconds
 from steelyard.decide.queue.windows import ArrivalWindows
 from steelyard.decide.scale.capacity import ADMITTED_KV_SHARE, ADMITTED_STEP_SHARE
+from steelyard.sim.engine import Engine
 from steelyard.sim.replica import Replica
 from steelyard.sim.requests import Request
 from steelyard.sim.router import Depth
@@ -186,9 +187,13 @@ class Gateway:
             handed_over = self._contexts[1] / self._contexts[0] if self._contexts[0] else 0.0
             mean = sum(r.kv for r in decode) / sequences if sequences else handed_over
             engine, tpot = scenario.engine_of(scenario.roles[-1]), scenario.objectives.tpot_seconds
-            if scenario.aggregated or tpot is None:
-                here = engine.slots(mean, None)
-            else:
-                most = ADMITTED_KV_SHARE * engine.kv_tokens / max(mean, 1.0)
-                here = min(engine.slots(mean, ADMITTED_STEP_SHARE * tpot), int(most))
+            here = admitted(engine, mean, None if scenario.aggregated else tpot)
         return max(1, here // scenario.gateways)
+
+
+def admitted(engine: Engine, context: float, tpot_seconds: float | None) -> int:
+    """Sequences of that mean context which one replica is let hold, as the law would tell the gateways."""
+    if tpot_seconds is None:
+        return engine.slots(context, None)
+    most = ADMITTED_KV_SHARE * engine.kv_tokens / max(context, 1.0)
+    return max(1, min(engine.slots(context, ADMITTED_STEP_SHARE * tpot_seconds), int(most)))

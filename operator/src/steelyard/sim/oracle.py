@@ -25,6 +25,18 @@ def cheapest(need: Sequence[int], bin_seconds: float, start_seconds: float) -> f
     return cost
 
 
+def schedule(need: Sequence[int], bin_seconds: float, start_seconds: float) -> list[int]:
+    """Replicas ready in each bin of that cheapest schedule: each level's short gaps are bridged."""
+    ready = [0] * len(need)
+    for level in range(1, max(need, default=0) + 1):
+        on = [t for t, replicas in enumerate(need) if replicas >= level]
+        for before, after in zip(on, [*on[1:], on[-1]], strict=True):
+            bridged = (after - before - 1) * bin_seconds <= start_seconds
+            for t in range(before, after if bridged and after > before else before + 1):
+                ready[t] += 1
+    return ready
+
+
 def needs(work: Sequence[float], least: int = 0) -> list[int]:
     """Whole replicas for a load given in replicas (work over capacity), at least `least`."""
     return [max(least, ceil(load - 1e-9)) for load in work]

@@ -18,23 +18,41 @@ figure{margin:0}figcaption{font-weight:600}svg{width:100%;font:11px system-ui,sa
 """
 
 
-def page(title: str, words: Sequence[str], columns: Sequence[str], rows: Sequence[Sequence[str]],
-         results: Mapping[str, Result]) -> str:  # fmt: skip
-    """Put the report together; `words` say what was run, `rows` are those of the printed table."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+Cells = tuple[Sequence[str], Sequence[Sequence[str]]]  # the heads of a table, and its rows
+
+
+def page(title: str, words: Sequence[str], tables: Sequence[Cells], results: Mapping[str, Result]) -> str:
+    """Put the report together; `words` say what was run, `tables` are the printed ones."""
+    shown = "".join(_table(*cells) for cells in tables)
     said = "".join(f"<p>{escape(line)}</p>" for line in words)
     plots = "".join(_plots(results))
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title><style>{STYLE}</style>"
-        f"<h1>{escape(title)}</h1>{said}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"<h1>{escape(title)}</h1>{said}{shown}"
         f'<div class="plots">{plots}</div></html>\n'
     )
 
 
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def frontier(results: Mapping[str, Result]) -> list[tuple[float, float]]:
+    """(Accelerator-hours, attainment) of the runs that no other beats in both, cheapest first."""
+    kept: list[tuple[float, float]] = []
+    for hours, share in sorted((r.accelerator_hours, -r.attainment) for r in results.values()):
+        if not kept or -share > kept[-1][1]:
+            kept.append((hours, -share))
+    return kept
+
+
 def _plots(results: Mapping[str, Result]) -> list[str]:
-    frontier = [Series(name, [(r.accelerator_hours, r.attainment)], "point") for name, r in results.items()]
-    drawn = [plot("Attainment and cost", frontier, Axis("accelerator-hours", least=0), Axis("attainment", most=1.0))]
+    reached = [Series(name, [(r.accelerator_hours, r.attainment)], "point") for name, r in results.items()]
+    if len(results) > 1:
+        reached.append(Series("frontier", frontier(results), "step"))
+    drawn = [plot("Attainment and cost", reached, Axis("accelerator-hours", least=0), Axis("attainment", most=1.0))]
     swept = _swept(results)
     if swept:
         drawn.append(plot("Attainment by ratio", swept, Axis("prefill replicas"), Axis("attainment", least=0, most=1)))
@@ -43,6 +61,18 @@ def _plots(results: Mapping[str, Result]) -> list[str]:
                       for k, share in sorted(r.record.periods.items()) if share.judged >= 5])
         for name, r in results.items()
     ], Axis("minutes"), Axis("attainment, half minutes", least=0, most=1)))  # fmt: skip
+    shares = [
+        Series(
+            name,
+            [(p.at / 60, p.ready[PREFILL] / sum(p.ready.values())) for p in r.timeline if sum(p.ready.values())],
+            "step",
+        )
+        for name, r in results.items()
+        if any(PREFILL in p.ready for p in r.timeline)
+    ]
+    if shares:
+        up = Axis("prefill share of ready replicas", least=0, most=1)
+        drawn.append(plot("Ratio over time", shares, Axis("minutes"), up))
     for role in (PREFILL, DECODE, AGGREGATED):
         lines = [
             Series(name, [(p.at / 60, p.ready.get(role, 0)) for p in r.timeline], "step")

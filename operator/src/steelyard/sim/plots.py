@@ -11,6 +11,12 @@ from math import ceil, floor, isfinite, log10
 Points = Sequence[tuple[float, float]]
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555555", "#000000")
+FILE_PALETTE = ("#2a8fce", "#d55e00", "#009e73", "#cc79a7", "#b98500", "#8a6fd1", "#808080", "#3fa7a7")
+FILE_STYLE = (
+    "text{font:11px system-ui,sans-serif;fill:#737b84}.title{font-weight:600;font-size:13px}path{fill:none;stroke-width:1.8}"
+    ".grid{stroke:#8c959f;stroke-opacity:.3}"
+)
+TITLE, LEGEND_ROW, LETTER = 24, 18, 6.3
 WIDTH, HEIGHT = 560, 260
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 12, 40
 
@@ -67,10 +73,49 @@ class _Scale:
 
 
 def plot(title: str, series: Sequence[Series], across: Axis, up: Axis) -> str:
-    """Draw one plot with its legend."""
+    """Draw one plot with its legend, for an HTML page whose style sheet is `page.STYLE`."""
+    drawn = "".join(_plotted(series, across, up, PALETTE))
+    names = "".join(
+        f'<span><i style="background:{PALETTE[n % len(PALETTE)]}"></i>{escape(s.name)}</span>'
+        for n, s in enumerate(series)
+    )
+    svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">{drawn}</svg>'
+    return f'<figure><figcaption>{escape(title)}</figcaption>{svg}<p class="legend">{names}</p></figure>'
+
+
+def image(title: str, series: Sequence[Series], across: Axis, up: Axis) -> str:
+    """Draw one plot as a file of its own, with title and legend in it: greys and colours that can be read on white and on black."""
+    drawn = "".join(_plotted(series, across, up, FILE_PALETTE))
+    named = [(s.name, FILE_PALETTE[n % len(FILE_PALETTE)]) for n, s in enumerate(series)]
+    legend, rows = _legend(named)
+    height = TITLE + HEIGHT + LEGEND_ROW * rows
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img">'
+        f"<title>{escape(title)}</title><style>{FILE_STYLE}</style>"
+        f'<text class="title" x="{LEFT}" y="15">{escape(title)}</text><g transform="translate(0 {TITLE})">{drawn}</g>'
+        f'<g transform="translate({LEFT} {TITLE + HEIGHT})">{legend}</g></svg>\n'
+    )
+
+
+def _legend(named: Sequence[tuple[str, str]]) -> tuple[str, int]:
+    """Names beside their colours, in as many rows as they need."""
+    parts, x, row = [], 0.0, 0
+    for name, colour in named:
+        wide = LETTER * len(name) + 26
+        if x and x + wide > WIDTH - LEFT:
+            x, row = 0.0, row + 1
+        y = LEGEND_ROW * row
+        parts.append(f'<rect x="{x:.0f}" y="{y + 4}" width="10" height="10" rx="2" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 14:.0f}" y="{y + 13}">{escape(name)}</text>')
+        x += wide
+    return "".join(parts), row + 1
+
+
+def _plotted(series: Sequence[Series], across: Axis, up: Axis, palette: Sequence[str]) -> list[str]:
+    """Grid, axes and series, in the frame of WIDTH by HEIGHT."""
     xs = _Scale(across, [x for s in series for x, _ in s.points], LEFT, WIDTH - RIGHT)
     ys = _Scale(up, [y for s in series for _, y in s.points], HEIGHT - BOTTOM, TOP)
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">']
+    parts = []
     for value in xs.ticks():
         x = xs(value)
         parts.append(f'<line class="grid" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{HEIGHT - BOTTOM}"/>')
@@ -85,13 +130,8 @@ def plot(title: str, series: Sequence[Series], across: Axis, up: Axis) -> str:
     )
     parts.append(f'<text transform="translate(13 {middle}) rotate(-90)" text-anchor="middle">{escape(up.title)}</text>')
     for number, line in enumerate(series):
-        parts += _drawn(line, xs, ys, PALETTE[number % len(PALETTE)])
-    parts.append("</svg>")
-    names = "".join(
-        f'<span><i style="background:{PALETTE[n % len(PALETTE)]}"></i>{escape(s.name)}</span>'
-        for n, s in enumerate(series)
-    )
-    return f'<figure><figcaption>{escape(title)}</figcaption>{"".join(parts)}<p class="legend">{names}</p></figure>'
+        parts += _drawn(line, xs, ys, palette[number % len(palette)])
+    return parts
 
 
 def _drawn(line: Series, xs: _Scale, ys: _Scale, colour: str) -> list[str]:

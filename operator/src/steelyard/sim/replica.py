@@ -36,6 +36,38 @@ class Replica(Store):
             if self.landed:
                 self.kick(now)
 
+    def leave(self, request: Request, now: float) -> None:
+        """The client of a request that is here has left: forget it, what is in a pass or a step at the end of that. Finished
+        prompts are let go by `release`."""
+        if request.key in self.held:
+            return
+        if self.landing.pop(request.key, None) is not None:
+            self.kv -= request.context
+        elif request in self.landed:
+            self.landed.remove(request)
+            self.kv -= request.context
+        elif request in self.incoming:
+            self.incoming.remove(request)
+        elif request in self.waiting:
+            self.waiting.remove(request)
+            self.outstanding -= request.left
+            self.kv -= request.context if request.reserved else 0
+        else:
+            request.gone = self._leaving = self.in_work(request)
+            if request.gone:
+                self.kick(now)
+            return
+        self._gate = min(self._gate, len(self.waiting) + len(self.incoming))
+        if self.idle():
+            self.host.at(now, self.emptied)
+        else:
+            self.host.at(now, self.kick)
+
+    def in_work(self, request: Request) -> bool:
+        """Whether a request is in the pass under way, or among the running sequences."""
+        passing = self._pass is not None and request in self._pass[0]
+        return passing or any(entry[2] is request for entry in self._heap)
+
     def abandon(self) -> list[Request]:
         """The replica dies. Return every request that it had, in order of key."""
         lost = {request.key: request for _, _, request in self._heap} | self.landing | self.held
@@ -204,6 +236,8 @@ class Replica(Store):
                 self._token_seconds += seconds * self.running
                 self._advance(1, now)
             self.passed(done, now)
+        if self._leaving:
+            self._forget()
         self.host.passed(self, now)
         self._ending = False
         self.begin(now)
@@ -221,12 +255,16 @@ class Replica(Store):
             self.running -= 1
             self.kv -= tokens
             self._active -= tokens
-            self.host.completed(request, now)
+            if not request.gone:
+                self.host.completed(request, now)
 
     def passed(self, done: list[Request], now: float) -> None:
         """A pass has computed these prompts to their end."""
         for request in done:
             request.reserved = False
+            if request.gone:
+                self.kv -= request.context
+                continue
             count, tokens, seconds = self.prefills
             self.prefills = (count + 1, tokens + request.tokens, seconds + now - request.begun)
             if self.cache is not None and request.blocks:

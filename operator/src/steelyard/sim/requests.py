@@ -26,7 +26,7 @@ class Request:
     """The changing state of one request. A class with slots: millions are made, and each is touched some ten times."""
 
     __slots__ = (
-        "answer", "arrived", "begun", "blocks", "cached", "context", "decoding", "first", "held_by", "key", "left",
+        "answer", "arrived", "begun", "blocks", "cached", "context", "decoding", "first", "gone", "held_by", "key", "left",
         "local", "prefilled_at", "produced", "prompt", "replica", "reserved", "retried", "router", "sent_at", "tokens",
     )  # fmt: skip
 
@@ -35,6 +35,7 @@ class Request:
         self.arrived, self.prompt, self.answer, self.cached, self.blocks = arrival
         self.router = 0  # which gateway has it
         self.retried = False
+        self.gone = False  # its client has left while it was in a pass or a step: forgotten at the end of that
         self.start_over()
 
     def start_over(self) -> None:

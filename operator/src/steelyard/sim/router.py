@@ -77,8 +77,9 @@ class Direct:
 
     def ended(self, request: Request, now: float) -> None:
         """Whoever failed while waiting waits no more."""
-        if request in self._for_decode:
-            self._for_decode.remove(request)
+        for line in (self._for_prefill, self._for_decode):
+            if request in line:
+                line.remove(request)
 
     def lost(self, request: Request, now: float, *, decoding: bool) -> None:
         """Send it from the start."""

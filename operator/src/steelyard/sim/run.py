@@ -53,6 +53,11 @@ class Result:
         return sum(shares) / len(shares) if shares else self.attainment
 
     @property
+    def role_changes_per_minute(self) -> float:
+        """How restless the ratio was."""
+        return 60 * self.role_changes / self.seconds if self.seconds else 0.0
+
+    @property
     def goodput(self) -> float:
         """Requests per second and accelerator that met both objectives."""
         spent = self.accelerator_hours * 3600

@@ -17,6 +17,7 @@ class Routing(StrEnum):
     GATEWAY = "gateway"  # Steelyard's queue: late binding, order, late-last
     ROUND_ROBIN = "round-robin"
     LEAST_LOADED = "least-loaded"  # fewest outstanding prompt tokens; fewest KV tokens for decode
+    WSPT = "wspt"  # Dynamo's: as least loaded, behind a queue that serves the shortest prompt first
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class Scenario:
     """Sequences that the gateway lets one decode replica hold; None: as many as keep TPOT, at the mean context so far."""
     estimate_noise: float = 0.0
     """Standard deviation of the logarithm of (estimated / true prompt tokens)."""
+    client_timeout_seconds: float | None = None
+    """After how long a client without its whole answer gives up, and everything for it stops; None: never."""
     prefix_cache_tokens: int = 0
     prefix_block_tokens: int = 512
     capacity: int | None = None
@@ -77,6 +80,8 @@ class Scenario:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0")
         if self.startup_seconds < 0 or self.role_change_seconds < 0:
             raise ValueError("startup_seconds and role_change_seconds must not be negative")
+        if self.client_timeout_seconds is not None and self.client_timeout_seconds <= 0:
+            raise ValueError(f"client_timeout_seconds is {self.client_timeout_seconds}; it must be above 0")
         if self.gateways < 1:
             raise ValueError(f"gateways is {self.gateways}; at least one is needed")
 

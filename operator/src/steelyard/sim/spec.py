@@ -32,6 +32,7 @@ def of_service(
         order=Order(spec.routing.order),
         gateways=spec.routing.replicas,
         handoff_seconds=asked.handoff_seconds,
+        client_timeout_seconds=spec.routing.request_timeout.seconds,
         startup_seconds=max(engine.start_seconds for engine in asked.engines.values()),
     )
     return scenario, asked

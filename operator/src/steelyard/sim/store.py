@@ -68,6 +68,7 @@ class Store:
             None  # prompts it finishes, tokens, whether decode advances
         )
         self._ending = False  # a pass is being accounted for: nothing begins meanwhile
+        self._leaving = False  # clients of some that are in a pass or a step have left
         self._since = 0.0
         self._version = 0
         self._gated = engine.batching in (Batching.STATIC, Batching.DYNAMIC)
@@ -154,21 +155,32 @@ class Store:
         if request.first is None:
             self._fresh.append(request)
 
-    def _preempt(self) -> None:
-        """Take the newest sequence out: its KV is freed, and it is computed again here when there is room."""
-        newest = max(self._heap, key=lambda entry: entry[1])
-        self._heap.remove(newest)
+    def _forget(self) -> None:
+        """Take out the running sequences whose clients have left."""
+        self._leaving = False
+        for entry in [entry for entry in self._heap if entry[2].gone]:
+            self._take_out(entry)
+
+    def _take_out(self, entry: tuple[int, int, Request]) -> int:
+        """Take a running sequence out, and free its KV. Return the tokens that it has made here."""
+        self._heap.remove(entry)
         heapify(self._heap)
-        finish, _, request = newest
+        finish, _, request = entry
         made = request.answer - request.produced - (finish - self._step)
         self.running -= 1
         self.kv -= request.context + made
         self._active -= request.context + made
+        if request in self._fresh:
+            self._fresh.remove(request)
+        return made
+
+    def _preempt(self) -> None:
+        """Take the newest sequence out: its KV is freed, and it is computed again here when there is room."""
+        newest = max(self._heap, key=lambda entry: entry[1])
+        request, made = newest[2], self._take_out(newest)
         request.context += made
         request.produced += made
         request.left, request.local = request.context, True
-        if request in self._fresh:
-            self._fresh.remove(request)
         self.waiting.appendleft(request)
         self.outstanding += request.left
         self.preemptions += 1

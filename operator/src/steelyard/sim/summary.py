@@ -11,7 +11,6 @@ PERCENTILES = (0.5, 0.9, 0.99)
 def summary(result: Result) -> dict[str, Any]:
     """Everything that matters of one run."""
     record = result.record
-    minutes = result.seconds / 60
     return {
         "attainment": _round(result.attainment),
         "attainment_over_time": _round(result.attainment_over_time),
@@ -25,9 +24,19 @@ def summary(result: Result) -> dict[str, Any]:
             "failed": record.failed,
             "refused": record.refused,
             "retried": record.retries,
+            "gave_up": record.gave_up,
         },
+        "worst_wait_seconds": _round(record.worst_wait),
         "ttft_seconds": _distribution(record.ttft),
         "tpot_seconds": _distribution(record.tpot),
+        "attainment_by_prompt_quartile": [
+            {
+                "prompt_tokens": [part.least, part.most],
+                "requests": part.share.judged,
+                "attainment": _round(part.share.value),
+            }
+            for part in record.quartiles()
+        ],
         "attainment_by_prompt_tokens": {
             name: {"requests": share.judged, "attainment": _round(share.met / share.judged)}
             for name, share in sorted(record.classes.items(), key=lambda item: int(item[0].split("-")[0].rstrip("+")))
@@ -37,7 +46,7 @@ def summary(result: Result) -> dict[str, Any]:
         "starts": result.starts,
         "stops": result.stops,
         "role_changes": result.role_changes,
-        "role_changes_per_minute": _round(result.role_changes / minutes if minutes else 0.0),
+        "role_changes_per_minute": _round(result.role_changes_per_minute),
         "preemptions": result.preemptions,
     }
 

@@ -4,6 +4,7 @@ The only order is time; events of one time happen in the order in which they wer
 scenario, its arrivals and its policy. Arrivals are drawn one by one from an iterator: memory holds what is in flight.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Any
@@ -17,6 +18,7 @@ from steelyard.sim.replica import Replica
 from steelyard.sim.requests import Arrival, Request
 from steelyard.sim.router import Depth, Direct, Router
 from steelyard.sim.scenario import AGGREGATED, DECODE, PREFILL, Routing, Scenario
+from steelyard.sim.wspt import Wspt
 
 Handler = Callable[..., None]
 
@@ -36,6 +38,7 @@ class World:
         self.longest = scenario.longest
         self.record = Record(scenario.objectives)
         self.requests: dict[int, Request] = {}  # in flight
+        self._patient: deque[Request] = deque()  # whose clients would give up, in that order; ended ones too
         self._events: list[tuple[float, int, Handler, tuple[Any, ...]]] = []
         self._serial = 0
         self._arrivals: Iterator[Arrival] = iter(())
@@ -49,6 +52,8 @@ class World:
         elif scenario.routing is Routing.GATEWAY:
             self.gateways = [Gateway(scenario, number) for number in range(scenario.gateways)]
             self.routers = [*self.gateways]
+        elif scenario.routing is Routing.WSPT:
+            self.routers = [Wspt(aggregated=scenario.aggregated)]
         else:
             self.routers = [Direct(round_robin=scenario.routing is Routing.ROUND_ROBIN, aggregated=scenario.aggregated)]
 
@@ -111,6 +116,10 @@ class World:
         if request.prompt + request.answer > self.longest or request.answer < 1:
             self._end(request, Outcome.REFUSED, self.now)  # longer than any replica could hold
             return
+        if self.scenario.client_timeout_seconds is not None:
+            self._patient.append(request)
+            if len(self._patient) == 1:
+                self.at(request.arrived + self.scenario.client_timeout_seconds, self._give_up)
         self._turn += 1
         request.router = self._turn % len(self.routers)
         self.routers[request.router].arrive(request, self.now)
@@ -133,6 +142,20 @@ class World:
         if request.held_by is not None:
             request.held_by.release(request, now)
         self.routers[request.router].ended(request, now)
+
+    def _give_up(self, now: float) -> None:
+        """The clients whose time is over leave; one event waits for the next of them."""
+        patience = self.scenario.client_timeout_seconds or 0.0
+        patient = self._patient
+        while patient and (patient[0].key not in self.requests or patient[0].arrived + patience <= now):
+            request = patient.popleft()
+            if request.key in self.requests:
+                self.record.gave_up += 1
+                if request.replica is not None:
+                    request.replica.leave(request, now)
+                self._end(request, Outcome.FAILED, now)
+        if patient:
+            self.at(patient[0].arrived + patience, self._give_up)
 
     def passed(self, replica: Replica, now: float) -> None:
         """A pass is over: the queues may send more."""
@@ -161,6 +184,8 @@ class World:
         dead, lost = found
         self._fleet_changed(now)
         for request in lost:
+            if request.gone:
+                continue
             if request.first is not None and request.first <= now:  # its client has read part of the answer
                 if request.replica is not None and request.replica is not dead:
                     request.replica.cancel(request)
