@@ -1,4 +1,5 @@
-"""How pods leave: a watch that notes for each pod when it was told to go, when it was gone, and how its programs ended."""
+"""How pods come and go: a watch that notes for each pod when it was told to go, when it was gone, how its programs ended, and
+how much of a service the ready ones could serve at any time."""
 
 from __future__ import annotations
 
@@ -6,10 +7,14 @@ import json
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import IO, Any
+from fractions import Fraction
+from typing import IO, Any, Protocol
+
+from steelyard.api.labels import KV_GROUP, POOL, REVISION, ROLE
 
 from e2e.errors import ToolError
 from e2e.platform import Platform
@@ -49,12 +54,6 @@ class Departures:
         """The names of those that are not gone yet."""
         return tuple(one.name for one in self.all() if one.gone is None)
 
-    def follow(self, output: IO[str]) -> None:
-        """Note events, one JSON document a line, until the output ends."""
-        for line in output:
-            self.note(json.loads(line), time.monotonic())
-        self.ended.set()
-
     def note(self, event: Mapping[str, Any], now: float) -> None:
         """Note one event of a watch of pods."""
         pod = event["object"]
@@ -74,10 +73,71 @@ class Departures:
             self._found[uid] = replace(self._found[uid], gone=now)
 
 
+class Served:
+    """The share of a service that its ready pods could serve: within a kv-group, the least share that a role has."""
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        """`sizes` are the wanted replicas by role."""
+        self._sizes = dict(sizes)
+        self._serving: dict[str, tuple[str, str]] = {}  # by uid: kv-group and role of pods that are ready and stay
+        self.names: dict[str, tuple[str, str]] = {}  # by name: pool and revision of every pod that was ever there
+        self.least: Fraction | None = None  # since `begin`
+        self.ended = threading.Event()
+
+    def begin(self) -> None:
+        """Forget what was the least."""
+        self.least = self.now()
+
+    def now(self) -> Fraction:
+        """What could be served after the latest event."""
+        ready = Counter(self._serving.values())
+        groups = {group for group, _ in ready}
+        parts = (min(Fraction(ready[(group, role)], n) for role, n in self._sizes.items()) for group in groups)
+        return sum(parts, Fraction(0))
+
+    def note(self, event: Mapping[str, Any], now: float) -> None:
+        """Note one event of a watch of pods."""
+        meta, status = event["object"]["metadata"], event["object"].get("status", {})
+        marks = meta.get("labels", {})
+        if POOL not in marks:
+            return
+        self.names[meta["name"]] = marks[POOL], marks[REVISION]
+        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", []))
+        if ready and "deletionTimestamp" not in meta and event["type"] != "DELETED":
+            self._serving[meta["uid"]] = marks[KV_GROUP], marks[ROLE]
+        else:
+            self._serving.pop(meta["uid"], None)
+        if self.least is not None:
+            self.least = min(self.least, self.now())
+
+
+class Listener(Protocol):
+    """What hears the events of a watch, and is told when it has ended."""
+
+    ended: threading.Event
+
+    def note(self, event: Mapping[str, Any], now: float) -> None:
+        """Hear one event, at a time of time.monotonic()."""
+
+
+def follow(output: IO[str], listener: Listener) -> None:
+    """Pass on events, one JSON document a line, until the output ends."""
+    for line in output:
+        listener.note(json.loads(line), time.monotonic())
+    listener.ended.set()
+
+
 @contextmanager
 def watch(platform: Platform, namespace: str, selector: str) -> Iterator[Departures]:
     """Note the departures of the pods of a namespace that match `selector`, until the end of the block."""
     found = Departures()
+    with listened(platform, namespace, selector, found):
+        yield found
+
+
+@contextmanager
+def listened(platform: Platform, namespace: str, selector: str, listener: Listener) -> Iterator[None]:
+    """Let `listener` hear what becomes of the pods of a namespace that match `selector`, until the end of the block."""
     kubectl = [str(platform.cluster.kubectl_program), f"--kubeconfig={platform.cluster.kubeconfig}"]
     command = [
         *kubectl,
@@ -94,10 +154,10 @@ def watch(platform: Platform, namespace: str, selector: str) -> Iterator[Departu
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
-        listener = threading.Thread(target=found.follow, args=(process.stdout,), name="departures", daemon=True)
-        listener.start()
+        thread = threading.Thread(target=follow, args=(process.stdout, listener), name="departures", daemon=True)
+        thread.start()
         try:
-            yield found
+            yield
         finally:
             process.terminate()
-            listener.join(5)
+            thread.join(5)

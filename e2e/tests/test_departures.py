@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from e2e.departures import Departures
+from e2e.departures import Departures, Served, follow
 from e2e.errors import ToolError
 
 
@@ -59,6 +60,30 @@ def test_a_name_that_comes_back_is_another_pod() -> None:
 
 def test_a_watch_that_ended_says_so_instead_of_nothing() -> None:
     found = Departures()
-    found.follow(io.StringIO(f"{json.dumps(ADDED)}\n{json.dumps(TOLD)}\n"))
+    follow(io.StringIO(f"{json.dumps(ADDED)}\n{json.dumps(TOLD)}\n"), found)
     with pytest.raises(ToolError, match="has ended"):
         found.all()
+
+
+def serving(name: str, role: str, group: str, ready: bool = True, kind: str = "MODIFIED") -> dict[str, Any]:
+    prefix = "serving.steelyard.dev"
+    marks = {"pool": role, "role": role, "kv-group": group, "revision": group}
+    meta = {"name": name, "uid": name, "labels": {f"{prefix}/{key}": value for key, value in marks.items()}}
+    condition = {"type": "Ready", "status": "True" if ready else "False"}
+    return {"type": kind, "object": {"metadata": meta, "status": {"conditions": [condition]}}}
+
+
+def test_what_could_be_served_is_counted_in_pairs_after_every_event() -> None:
+    found = Served({"prefill": 1, "decode": 2})
+    for one in (serving("p", "prefill", "old"), serving("d1", "decode", "old"), serving("d2", "decode", "old")):
+        found.note(one, 0.0)
+    assert found.now() == 1
+    found.begin()
+    found.note(serving("d3", "decode", "new"), 0.0)
+    assert found.now() == 1, "a decode pod of another group has nobody to work with"
+    found.note(serving("d1", "decode", "old", kind="DELETED"), 0.0)
+    found.note(serving("p2", "prefill", "new"), 0.0)
+    assert found.now() == 1, "half of each group"
+    assert found.least == Fraction(1, 2), "there was a moment with half of one"
+    found.note(serving("p2", "prefill", "new", ready=False), 0.0)
+    assert found.now() == Fraction(1, 2)

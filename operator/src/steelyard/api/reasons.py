@@ -47,6 +47,7 @@ class Reason(StrEnum):
     REPLICAS_STARTING = "ReplicasStarting"
     REPLICAS_DRAINING = "ReplicasDraining"
     ROLLING_OUT = "RollingOut"
+    ROLLOUT_PAUSED = "RolloutPaused"  # the objectives are missed since it began
     UNSCHEDULABLE = "Unschedulable"
     PODS_REFUSED = "PodsRefused"  # by the API server: quota, pod security, a webhook
     START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
@@ -118,5 +119,7 @@ class EventReason(StrEnum):
     UNAVAILABLE = "Unavailable"
     PAUSED = "Paused"
     RESUMED = "Resumed"
+    ROLLOUT_PAUSED = "RolloutPaused"
+    ROLLOUT_RESUMED = "RolloutResumed"
     RECONCILE_FAILED = "ReconcileFailed"
     OUT_OF_MEMORY = "OutOfMemory"

@@ -29,6 +29,21 @@ class Condition(Record):
     """The generation of the object that the statement is about."""
 
 
+class StartSeconds(Record):
+    """How long the start of a replica took, in seconds by phase; times of the cluster have whole seconds."""
+
+    scheduled: float
+    """From its creation until a node was found."""
+    pulled: float
+    """Until its images were there and its containers could begin."""
+    weights: float
+    """While an init container brought the weights. 0 where the engine reads them itself, which is part of `ready`."""
+    ready: float
+    """From the start of the engine's process until it answered."""
+    total: float
+    """All of them together."""
+
+
 class RoleStatus(Record):
     """Replicas of one role, counted by what the pods do now."""
 
@@ -42,6 +57,8 @@ class RoleStatus(Record):
     """Replicas that finish their work and leave."""
     revision: Text | None = None
     """Revision of the pods that are wanted."""
+    start_seconds: StartSeconds | None = None
+    """How long the replica took to start that became ready last. Absent where its engine was restarted since."""
 
 
 class ObjectiveStatus(Record):
@@ -83,6 +100,25 @@ class Memory(Record):
     """Tokens of KV that one replica holds, in sequences of the full context."""
     sequences: Annotated[int, Field(ge=0)] | None = None
     """Sequences of the full context that one replica holds at once."""
+
+
+class RolloutStatus(Record):
+    """Replicas that are being replaced by those of a new spec."""
+
+    revision: Text
+    """Name of the ControllerRevision that holds the children which are brought in."""
+    since: datetime
+    """When it began."""
+    prefill: Text | None = None
+    """New replicas of the pool that are ready, of those wanted, such as "1/4"."""
+    decode: Text | None = None
+    """New replicas of the pool that are ready, of those wanted."""
+    aggregated: Text | None = None
+    """New replicas of the pool that are ready, of those wanted."""
+    objectives_were_met: bool = False
+    """Whether the objectives have been met in some minute since it began; only then their loss makes it wait."""
+    paused: Text | None = None
+    """Why it waits, with the figures. Absent while it goes on."""
 
 
 class Decision(Record):
@@ -133,6 +169,8 @@ class Status(Record):
     """How well the objectives were met."""
     memory: Memory | None = None
     """Memory of one accelerator of a replica. Absent where the model or the accelerator is not known well enough."""
+    rollout: RolloutStatus | None = None
+    """The replacement of replicas by those of a new spec. Absent where none is under way."""
     decision: Decision | None = None
     """The latest decision of the autoscaler. Absent in mode Off, and where the operator has no Prometheus."""
     history: Annotated[tuple[Decision, ...], Field(max_length=10, json_schema_extra=_ATOMIC)] = ()

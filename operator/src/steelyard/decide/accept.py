@@ -242,6 +242,17 @@ def _budget(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
             return
 
 
+def _rollout(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
+    objectives = service.spec.objectives
+    judged = objectives.time_to_first_token is not None or objectives.time_per_output_token is not None
+    if service.spec.rollout.pause_on_objective_loss and not judged:
+        problem = (
+            "no objective is set, so none can be lost; set spec.objectives.timeToFirstToken or timePerOutputToken, or"
+            " leave it false"
+        )
+        yield Refusal(Reason.INVALID_SPEC, "spec.rollout.pauseOnObjectiveLoss", "true", problem)
+
+
 def _spread(service: InferenceService, accelerators: Accelerators) -> Iterator[Refusal]:
     """A replica that spans nodes takes the same number of accelerators on each (ai-dynamo/dynamo#4934, kserve#4226)."""
     for role in service.spec.roles:
@@ -295,6 +306,7 @@ CHECKS: tuple[Check, ...] = (
     _resources,
     _bounds,
     _budget,
+    _rollout,
     _spread,
     _abilities,
     _smuggling,

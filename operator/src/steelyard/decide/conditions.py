@@ -139,6 +139,7 @@ def progressing(snapshot: Snapshot, plan: Plan, failure: Failure | None) -> Verd
     | refused | False | NotAccepted |
     | this reconcile met an obstacle | True | the obstacle's |
     | this reconcile failed by itself | False | InternalError |
+    | a rollout waits, since the objectives are missed | False | RolloutPaused |
     | a Deployment or a pod is stuck (Unschedulable, ImageUnavailable, EngineCrashing, OutOfMemory, …) | False | that |
     | a Deployment is being rolled | True | RollingOut |
     | a pod is leaving | True | ReplicasDraining |
@@ -153,10 +154,14 @@ def progressing(snapshot: Snapshot, plan: Plan, failure: Failure | None) -> Verd
     if failure is not None:
         status: Truth = "False" if failure.reason is Reason.INTERNAL_ERROR else "True"
         return Verdict(kind, status, failure.reason, failure.message)
+    if plan.progress is not None and plan.progress.paused is not None:
+        return Verdict(kind, "False", Reason.ROLLOUT_PAUSED, f"the rollout waits: {plan.progress.paused}")
     trouble = _trouble(snapshot)
     if trouble is not None:
-        return Verdict(kind, "False", trouble.reason, trouble.message)
+        return Verdict(kind, "False", trouble.reason, trouble.message + _goes_on_serving(plan))
     rolling = [d.name for d in snapshot.deployments if not d.observed or d.updated < d.replicas]
+    if plan.rollout is not None:
+        return Verdict(kind, "True", Reason.ROLLING_OUT, f"new replicas that are ready: {plan.rollout}")
     if rolling or plan.render:
         message = f"rolling out {', '.join(rolling)}" if rolling else "children are being applied"
         return Verdict(kind, "True", Reason.ROLLING_OUT, message)
@@ -258,6 +263,13 @@ def _trouble(snapshot: Snapshot) -> Trouble | None:
         if pod.trouble is not None and not pod.terminating:
             return Trouble(pod.trouble.reason, f"{pod.name}: {pod.trouble.message}")
     return None
+
+
+def _goes_on_serving(plan: Plan) -> str:
+    if plan.rollout is None:
+        return ""
+    told = f"; the rollout is at {plan.rollout} and replicas of the earlier spec go on serving"
+    return f"{told}: correct the spec, or apply the earlier one"
 
 
 def _kept(plan: Plan) -> str:

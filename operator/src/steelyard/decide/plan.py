@@ -11,15 +11,20 @@ Ordered rules, the first that holds decides:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from types import MappingProxyType
+from typing import Any
 
 from pydantic import ValidationError
 
 from steelyard.api.labels import PAUSED, RENDER
 from steelyard.api.service import InferenceService
-from steelyard.decide import accept, fingerprint, replicas
+from steelyard.api.status import RolloutStatus
+from steelyard.decide import accept, fingerprint, replicas, rollout_pause
 from steelyard.decide.feasibility.judge import Judgement
 from steelyard.decide.feasibility.service import judged
+from steelyard.decide.rollout import Rollout, rollout
+from steelyard.decide.rollout_pause import Judged
 from steelyard.decide.snapshot import Body, Revision, Snapshot
 
 NO_IMAGES: Mapping[str, str] = MappingProxyType({})
@@ -38,9 +43,24 @@ class Plan:
     scales: tuple[replicas.Scale, ...]
     autoscaled: bool = False  # numbers follow the load, and the autoscaler reports on them
     judgement: Judgement = Judgement()  # noqa: RUF009 (it is frozen)
+    rollout: Rollout | None = None  # the replacement of pods by those of `keep`, and its next step
+    progress: RolloutStatus | None = None  # how far it is, and whether it waits
 
 
-def plan(snapshot: Snapshot, autoscaled: bool = False, engine_images: Mapping[str, str] = NO_IMAGES) -> Plan:
+@dataclass(frozen=True)
+class Moment:
+    """When a plan is made, in unix seconds, and what was judged in the minute before."""
+
+    now: float = 0.0
+    judged: Judged | None = None
+
+
+def plan(
+    snapshot: Snapshot,
+    autoscaled: bool = False,
+    engine_images: Mapping[str, str] = NO_IMAGES,
+    moment: Moment = Moment(),
+) -> Plan:
     """Decide by the rules above; `engine_images` are those that the installation names, by spec.engine.name."""
     annotations = snapshot.service["metadata"].get("annotations") or {}
     paused = annotations.get(PAUSED) == "true"
@@ -61,6 +81,7 @@ def plan(snapshot: Snapshot, autoscaled: bool = False, engine_images: Mapping[st
             scales=(),
             autoscaled=autoscaled,
             judgement=judgement,
+            **({} if paused else _rolling(snapshot, None, moment)),
         )
     wanted = fingerprint.spec_hash(service, annotations.get(RENDER, ""))
     current = snapshot.current
@@ -75,7 +96,20 @@ def plan(snapshot: Snapshot, autoscaled: bool = False, engine_images: Mapping[st
         scales=() if paused else replicas.scales(service, {d.pool: d for d in snapshot.deployments}, autoscaled),
         autoscaled=autoscaled,
         judgement=judgement,
+        **(_rolling(snapshot, service if autoscaled else None, moment) if up_to_date and not paused else {}),
     )
+
+
+def _rolling(snapshot: Snapshot, service: InferenceService | None, moment: Moment) -> dict[str, Any]:
+    """The rollout towards the children in force; `service` is None where nothing can make it wait."""
+    current = snapshot.current
+    seasoned = moment.now - rollout_pause.SEASON_SECONDS if rollout_pause.waits(service) else inf
+    found = rollout(snapshot, current.children, seasoned) if current is not None else None
+    if found is None or current is None:
+        return {}
+    before = rollout_pause.previous(snapshot.service)
+    progress = rollout_pause.progress(service, current.name, found, before, moment.judged, moment.now)
+    return {"rollout": found, "progress": progress}
 
 
 def read(body: Body) -> tuple[InferenceService | None, tuple[accept.Refusal, ...]]:

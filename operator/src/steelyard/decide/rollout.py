@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from math import inf
 
 from steelyard.api.labels import POOL, REVISION
 from steelyard.decide.replicas import CREATED_WITH
@@ -88,10 +89,10 @@ class Rollout:
         return {name: f"{min(pool.fresh, pool.replicas)}/{pool.replicas}" for name, pool in self.pools.items()}
 
 
-def rollout(snapshot: Snapshot, children: Iterable[Body], now: float, season_seconds: float = 0) -> Rollout | None:
+def rollout(snapshot: Snapshot, children: Iterable[Body], seasoned: float = inf) -> Rollout | None:
     """See whether pods are to be replaced by those of `children`, and decide the next step; None where none are.
 
-    A new pod counts as ready once it has been that for `season_seconds`; `now` is in unix seconds.
+    A new pod counts as ready if it has been that since `seasoned` (unix seconds) or longer.
     """
     pools: dict[str, Pool] = {}
     revisions: dict[str, str] = {}
@@ -107,7 +108,7 @@ def rollout(snapshot: Snapshot, children: Iterable[Body], now: float, season_sec
         pools[name] = Pool(
             replicas,
             *allowed(bounds["maxSurge"], bounds["maxUnavailable"], replicas),
-            tuple(_member(pod, revisions[name], now - season_seconds) for pod in pods),
+            tuple(_member(pod, revisions[name], seasoned) for pod in pods),
         )
     taken = steps(pools)
     return Rollout(taken, pools, revisions) if taken else None
@@ -149,7 +150,8 @@ def served(ready: Mapping[Kind, int], sizes: Mapping[str, int]) -> Fraction:
     """The share of what is wanted that ready pods can serve: pairs form within a kv-group only."""
     groups = {group for group, _ in ready}
     return sum(
-        (min(Fraction(ready.get((group, role), 0), size) for role, size in sizes.items()) for group in groups), Fraction(0)
+        (min(Fraction(ready.get((group, role), 0), size) for role, size in sizes.items()) for group in groups),
+        Fraction(0),
     )
 
 

@@ -32,6 +32,22 @@ class Trouble:
 
 
 @dataclass(frozen=True)
+class Start:
+    """How long a replica took to start, in seconds by phase."""
+
+    scheduled: float  # creation → a node found
+    pulled: float  # images, volumes and the sandbox
+    weights: float  # init container that brings them; 0 where there is none
+    ready: float  # the engine's process → ready
+    created: float  # when it began, in unix seconds
+
+    @property
+    def total(self) -> float:
+        """From creation to ready."""
+        return self.scheduled + self.pulled + self.weights + self.ready
+
+
+@dataclass(frozen=True)
 class Pod:
     """One pod of the service: an engine, or a gateway (`pool` and `role` are empty)."""
 
@@ -45,6 +61,7 @@ class Pod:
     revision: str = ""  # of the template it was made from
     kv_group: str = ""
     ready_since: float | None = None  # unix seconds
+    start: Start | None = None  # of an engine that is ready and was never restarted
 
 
 @dataclass(frozen=True)

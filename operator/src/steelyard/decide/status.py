@@ -11,7 +11,7 @@ from typing import Any
 
 from steelyard.api.labels import AGGREGATED, DECODE, GATEWAY_PORT, PREFILL
 from steelyard.api.reasons import ConditionType, EventReason, Reason
-from steelyard.api.status import Condition, Memory, RoleStatus, Status
+from steelyard.api.status import Condition, Memory, RoleStatus, StartSeconds, Status
 from steelyard.decide.conditions import Failure, Verdict, served_roles, verdicts
 from steelyard.decide.plan import Plan
 from steelyard.decide.replicas import CREATED_WITH
@@ -48,6 +48,7 @@ def status(snapshot: Snapshot, plan: Plan, failure: Failure | None, now: datetim
         ratio=ratio,
         ready=f"{ready}/{desired}" if roles else None,
         memory=memory(plan),
+        rollout=plan.progress,
         conditions=conditions,
         **roles,  # type: ignore[arg-type]
     ).manifest()
@@ -92,12 +93,24 @@ def role_status(snapshot: Snapshot, plan: Plan, role: str) -> RoleStatus:
         starting=sum(not pod.ready and not pod.terminating for pod in pods),
         draining=sum(pod.terminating for pod in pods),
         revision=(pool.revision or None) if pool else None,
+        start_seconds=start_seconds(snapshot, role),
     )
 
 
+def start_seconds(snapshot: Snapshot, pool: str) -> StartSeconds | None:
+    """How long the newest replica of a pool took to start, of those that are ready."""
+    starts = [pod.start for pod in snapshot.pods if pod.pool == pool and pod.start is not None and not pod.terminating]
+    if not starts:
+        return None
+    newest = max(starts, key=lambda start: start.created)
+    spans = {name: round(getattr(newest, name), 1) for name in ("scheduled", "pulled", "weights", "ready", "total")}
+    return StartSeconds(**spans)
+
+
 def transitions(before: Mapping[str, Condition], after: Mapping[str, Any]) -> tuple[Note, ...]:
-    """Tell which changes of the conditions are worth an event: acceptance, availability, pause, a fault of ours, and a
-    container that the kernel killed: nobody else tells that, and the condition is over as soon as it runs again."""
+    """Tell which changes of the conditions are worth an event: acceptance, availability, pause, a rollout that waits and goes
+    on, a fault of ours, and a container that the kernel killed: nobody else tells that, and the condition is over as soon as
+    it runs again."""
     now = {condition["type"]: condition for condition in after.get("conditions", ())}
     found = []
     for kind, yes, no in (
@@ -115,6 +128,11 @@ def transitions(before: Mapping[str, Condition], after: Mapping[str, Any]) -> tu
             bad = not holds and kind is not ConditionType.PAUSED
             found.append(Note(yes if holds else no, new["message"], warning=bad))
     old, new = before.get(ConditionType.PROGRESSING), now[ConditionType.PROGRESSING]
+    waited, waits = old is not None and old.reason == Reason.ROLLOUT_PAUSED, new["reason"] == Reason.ROLLOUT_PAUSED
+    if waits and not waited:
+        found.append(Note(EventReason.ROLLOUT_PAUSED, new["message"], warning=True))
+    elif waited and not waits:
+        found.append(Note(EventReason.ROLLOUT_RESUMED, new["message"]))
     if new["reason"] == Reason.INTERNAL_ERROR and (old is None or old.reason != Reason.INTERNAL_ERROR):
         found.append(Note(EventReason.RECONCILE_FAILED, new["message"], warning=True))
     if new["reason"] == Reason.OUT_OF_MEMORY and (old is None or old.message != new["message"]):

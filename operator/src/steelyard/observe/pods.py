@@ -6,7 +6,7 @@ from datetime import datetime
 
 from steelyard.api import labels
 from steelyard.api.reasons import Reason
-from steelyard.decide.snapshot import Pod, Trouble, Weights
+from steelyard.decide.snapshot import Pod, Start, Trouble, Weights
 from steelyard.observe.client import Body
 
 IMAGE_REASONS = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"})
@@ -40,12 +40,38 @@ def pod_of(body: Body) -> Pod:
         revision=marks.get(labels.REVISION, ""),
         kv_group=marks.get(labels.KV_GROUP, ""),
         ready_since=seconds(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
+        start=_start(body, conditions) if ready.get("status") == "True" else None,
     )
 
 
 def seconds(text: str | None) -> float | None:
     """A time of the API server in unix seconds."""
     return datetime.fromisoformat(text).timestamp() if text else None
+
+
+def _start(body: Body, conditions: Mapping[str, Body]) -> Start | None:
+    """How long each phase of the start took; None after a restart, since Ready then tells of another start."""
+    status = body.get("status") or {}
+    engine: Body = next((c for c in status.get("containerStatuses") or [] if c["name"] == ENGINE_CONTAINER), {})
+    created = seconds(body["metadata"].get("creationTimestamp"))
+    scheduled = seconds((conditions.get("PodScheduled") or {}).get("lastTransitionTime"))
+    began = seconds(((engine.get("state") or {}).get("running") or {}).get("startedAt"))
+    ready = seconds(conditions["Ready"].get("lastTransitionTime"))
+    if engine.get("restartCount") or created is None or scheduled is None or began is None or ready is None:
+        return None
+    weights = 0.0
+    for container in status.get("initContainerStatuses") or []:
+        done = (container.get("state") or {}).get("terminated") or {}
+        first, last = seconds(done.get("startedAt")), seconds(done.get("finishedAt"))
+        if container["name"] == WEIGHTS_CONTAINER and first is not None and last is not None:
+            weights = max(0.0, last - first)
+    return Start(
+        scheduled=max(0.0, scheduled - created),
+        pulled=max(0.0, began - scheduled - weights),
+        weights=weights,
+        ready=max(0.0, ready - began),
+        created=created,
+    )
 
 
 def deployment_trouble(status: Body) -> Trouble | None:

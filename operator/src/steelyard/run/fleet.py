@@ -13,6 +13,7 @@ from steelyard.api.accelerator import Accelerator
 from steelyard.api.service import InferenceService
 from steelyard.decide import slots
 from steelyard.decide.plan import Plan
+from steelyard.decide.rollout_pause import Judged
 from steelyard.observe.client import Body
 from steelyard.observe.replicas import engine_of, gateway_of
 from steelyard.observe.signals import Pods
@@ -78,6 +79,7 @@ class Fleet:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._views: dict[Key, View] = {}
+        self._rolling: dict[Key, Judged | None] = {}
 
     def put(self, key: Key, seen: View) -> None:
         """Keep the newest view of a service."""
@@ -93,6 +95,31 @@ class Fleet:
         """Drop a service that is gone."""
         with self._lock:
             self._views.pop(key, None)
+            self._rolling.pop(key, None)
+
+    def watch(self, key: Key, rolling: bool) -> None:
+        """Say whether a service is in a rollout that waits for its objectives, so that somebody judges it."""
+        with self._lock:
+            if rolling:
+                self._rolling.setdefault(key, None)
+            else:
+                self._rolling.pop(key, None)
+
+    def watched(self) -> frozenset[Key]:
+        """The services of such rollouts."""
+        with self._lock:
+            return frozenset(self._rolling)
+
+    def judge(self, key: Key, found: Judged) -> None:
+        """Keep what the last minute brought such a service; without an answer the earlier one stays, and grows old."""
+        with self._lock:
+            if key in self._rolling:
+                self._rolling[key] = found
+
+    def judged(self, key: Key) -> Judged | None:
+        """What the last minute brought, where it is watched."""
+        with self._lock:
+            return self._rolling.get(key)
 
     def views(self) -> dict[Key, View]:
         """All views as they are now."""

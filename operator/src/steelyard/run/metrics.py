@@ -26,6 +26,13 @@ REPLICAS = Gauge(
     ["namespace", "service", "role", "state"],
     registry=REGISTRY,
 )
+START_SECONDS = Histogram(
+    "steelyard_start_seconds",
+    "Time of one replica's start by phase: scheduled, pulled, weights, ready.",
+    ["namespace", "service", "role", "phase"],
+    buckets=(1, 3, 10, 30, 60, 120, 300, 600, 1200, 3600),
+    registry=REGISTRY,
+)
 CHILD_WRITES = Counter(
     "steelyard_child_writes_total",
     "Writes of children by kind of change: created, updated, repaired, pruned, scaled.",
@@ -116,7 +123,7 @@ def show_replicas(namespace: str, service: str, status: dict[str, object]) -> No
 
 def forget_service(namespace: str, service: str) -> None:
     """Drop the series of a service that is gone."""
-    for gauge in (REPLICAS, NEED, DECODE_SLOTS, ATTAINMENT, METRICS_AGE_SECONDS):
+    for gauge in (REPLICAS, START_SECONDS, NEED, DECODE_SLOTS, ATTAINMENT, METRICS_AGE_SECONDS):
         gauge.remove_by_labels({"namespace": namespace, "service": service})
 
 

@@ -15,11 +15,14 @@ from steelyard.apply.report import ALONE, RECONCILE, release, tell, write_status
 from steelyard.apply.revisions import keep_latest, store
 from steelyard.apply.scale import scale
 from steelyard.build import render
+from steelyard.build.pacing import paced
 from steelyard.decide import plan as planning
+from steelyard.decide import rollout_pause
 from steelyard.decide import status as reporting
 from steelyard.decide.conditions import Failure
 from steelyard.decide.outcome import Rejected, Waiting
 from steelyard.decide.replicas import GATEWAY_POOL, Scale
+from steelyard.decide.rollout import rollout
 from steelyard.decide.site import Site
 from steelyard.observe.client import Api, Denied, Malformed, NotLeading, Unreachable
 from steelyard.observe.resources import CONTROLLER_REVISION
@@ -27,9 +30,11 @@ from steelyard.observe.snapshot import Observation, Settled, observe, settled
 from steelyard.run import metrics
 from steelyard.run.fleet import Fleet, view
 from steelyard.run.rest import Left, Rest
+from steelyard.run.starts import Starts
 
 FAULTS_UNTIL_TOLD = 3  # an error of ours is shown in status once it happened this often in a row
 NAMESPACE_GOING_SECONDS = 10.0
+ROLLING_SECONDS = 5.0  # between looks at a rollout that may have to wait
 LISTED = 6  # children named one by one in an event
 
 
@@ -63,23 +68,29 @@ class Reconciler:
     resync_seconds: float
     fleet: Fleet | None = None
     rest: Rest = field(default_factory=lambda: Rest(full_seconds=0))  # by default every look is at everything
+    starts: Starts = field(default_factory=Starts)
 
     def __call__(self, namespace: str, name: str, faults: int, now: datetime) -> Result:
         """Reconcile one service; `faults` is how many runs before this one failed in a row."""
-        looked = self._look(namespace, name)
+        looked = self._look(namespace, name, now)
         if looked is None:
             metrics.forget_service(namespace, name)
             self.rest.forget((namespace, name))
+            self.starts.forget((namespace, name))
             if self.fleet is not None:
                 self.fleet.forget((namespace, name))
             return Result(None, outcome="gone")
         seen, plan = looked
+        self.starts.observe((namespace, name), seen.snapshot.pods)
         if self.fleet is not None:
             self.fleet.put((namespace, name), view(seen, plan, self.fleet.find((namespace, name))))
+            self.fleet.watch((namespace, name), plan.rollout is not None and rollout_pause.waits(plan.service))
         done = Done()
         failure: Failure | None = None
         fault: Exception | None = None
         again, outcome = self.resync_seconds, "refused" if plan.refusals else "done"
+        if plan.rollout is not None and rollout_pause.waits(plan.service):
+            again = ROLLING_SECONDS
         try:
             if not plan.paused:
                 self._carry_out(seen, plan, done)
@@ -104,23 +115,26 @@ class Reconciler:
         self._report(seen, plan, failure, done, now, silent=fault is not None and failure is None)
         if fault is not None:
             raise fault
-        if plan.keep is not None and not plan.paused and failure is None and not done.changes:
+        quiet = failure is None and not done.changes and plan.rollout is None
+        if plan.keep is not None and not plan.paused and quiet:
             self.rest.settled((namespace, name), settled(seen, plan.keep))
         return Result(again, int(seen.snapshot.service["metadata"].get("generation") or 0), outcome)
 
-    def _look(self, namespace: str, name: str) -> tuple[Observation, planning.Plan] | None:
+    def _look(self, namespace: str, name: str, now: datetime) -> tuple[Observation, planning.Plan] | None:
         """See the service and plan. What is at rest is left out, unless it turns out that there is more to do."""
         left = self.rest.begin((namespace, name))
-        looked = self._see(namespace, name, left)
+        looked = self._see(namespace, name, left, now)
         if looked is not None and looked[0].left_out and not _as_settled(*looked, left.settled):
-            looked = self._see(namespace, name, Left())
+            looked = self._see(namespace, name, Left(), now)
         return looked
 
-    def _see(self, namespace: str, name: str, left: Left) -> tuple[Observation, planning.Plan] | None:
+    def _see(self, namespace: str, name: str, left: Left, now: datetime) -> tuple[Observation, planning.Plan] | None:
         seen = observe(self.api, namespace, name, left.kinds, left.settled)
         if seen is None:
             return None
-        return seen, planning.plan(seen.snapshot, self.fleet is not None, self.site.engine_images)
+        judged = self.fleet.judged((namespace, name)) if self.fleet is not None else None
+        moment = planning.Moment(now.timestamp(), judged)
+        return seen, planning.plan(seen.snapshot, self.fleet is not None, self.site.engine_images, moment)
 
     def _carry_out(self, seen: Observation, plan: planning.Plan, done: Done) -> None:
         snapshot = seen.snapshot
@@ -142,12 +156,14 @@ class Reconciler:
         if plan.render and plan.service is not None:
             rendered = render.children(plan.service, snapshot.accelerators, self.site)
             number = (snapshot.current.number if snapshot.current else 0) + 1
-            claims = claim(self.api, owner, rendered, seen.children)
+            begun = rollout(snapshot, rendered)  # no pod of it is there yet, unless it brings back an earlier spec
+            claims = claim(self.api, owner, (paced(body, begun, paused=False) for body in rendered), seen.children)
             rehearse(self.api, claims)
             store(self.api, render.revision(plan.service, rendered, plan.spec_hash, number))
             return claims
         stored = plan.keep.children if plan.keep is not None else ()
-        wanted = (dict(child) for child in stored if child["kind"] not in seen.left_out)
+        held = plan.progress is not None and plan.progress.paused is not None
+        wanted = (paced(dict(child), plan.rollout, held) for child in stored if child["kind"] not in seen.left_out)
         return claim(self.api, owner, wanted, seen.children)
 
     def _report(
@@ -170,7 +186,7 @@ class Reconciler:
                 metrics.STATUS_WRITES.inc()
                 told = list(reporting.transitions(reporting.previous_conditions(service), status))
             metrics.show_replicas(meta["namespace"], meta["name"], status)
-        for note in [*_notes(done), *told]:
+        for note in [*_notes(done, stepping=not plan.render), *told]:
             tell(self.api, service, note.reason, note.message, self.reporter, note.warning, now)
 
 
@@ -181,16 +197,15 @@ def _as_settled(seen: Observation, plan: planning.Plan, before: Settled | None) 
     return CONTROLLER_REVISION.kind not in seen.left_out or seen.deployments_hash == before.deployments
 
 
-def _notes(done: Done) -> list[reporting.Note]:
-    """Tell what was written, and count it."""
+def _notes(done: Done, stepping: bool) -> list[reporting.Note]:
+    """Tell what was written, and count it. The steps of a rollout are left to its condition: they are many."""
     changes = done.changes
     for change in ("created", "updated", "repaired", "pruned"):
         metrics.CHILD_WRITES.labels(change).inc(len(getattr(changes, change)))
     metrics.CHILD_WRITES.labels("scaled").inc(len(done.scaled))
     notes = []
-    told = [
-        f"{word} {_listed(found)}" for word in ("created", "updated", "pruned") if (found := getattr(changes, word))
-    ]
+    words = ("created", "pruned") if stepping else ("created", "updated", "pruned")
+    told = [f"{word} {_listed(found)}" for word in words if (found := getattr(changes, word))]
     if told:
         notes.append(reporting.Note(EventReason.CHILDREN_CHANGED, "; ".join(told)))
     if changes.repaired:
