@@ -21,6 +21,7 @@ from steelyard.decide import attained as goals
 from steelyard.decide import scaling, slots
 from steelyard.decide.conditions import Verdict
 from steelyard.decide.freshness import Scraped, metrics_fresh
+from steelyard.decide.rollout_pause import Judged
 from steelyard.decide.scale import law, stored
 from steelyard.decide.scale.decision import Decision, Memory
 from steelyard.decide.scale.signals import Phase, Signals
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 
 PARALLEL = 8  # queries, and gateways asked, at the same time
 FIGURES_SECONDS = 60.0
+ROLLOUT_WINDOW = 60  # seconds over which a rollout is judged
 
 
 @dataclass
@@ -88,6 +90,7 @@ class Autoscaler:
             if now - self._figures_at >= FIGURES_SECONDS and found.reached:
                 self._figures_at = now
                 self._measure(views)
+            self._judge_rollouts(views, now)
             for key, seen in views.items():
                 self._guarded(key, seen, found, arrivals[key], now)
         metrics.TICK_SECONDS.observe(time.monotonic() - started)
@@ -116,6 +119,18 @@ class Autoscaler:
                 found = attainment.attained(seen.pods, figures[window], promised)
                 self._known[key].attained = found
                 metrics.show_attainment(*key, found)
+
+    def _judge_rollouts(self, views: dict[Key, View], now: float) -> None:
+        """Count the last minute of the services whose rollouts wait for their objectives; asks nothing where there are none."""
+        rolling = [key for key in self.fleet.watched() if key in views and views[key].service is not None]
+        figures = attainment.read(self._asked, {ROLLOUT_WINDOW}, self._pool) if rolling else {}
+        for key in rolling if figures else ():
+            seen = views[key]
+            assert seen.service is not None
+            promised = scaled(seen.service, seen.accelerators).objectives
+            found = attainment.attained(seen.pods, figures[ROLLOUT_WINDOW], promised)
+            if found is not None and found.met is not None and found.requests is not None:
+                self.fleet.judge(key, Judged(found.met * found.requests, found.requests, now))
 
     def _guarded(self, key: Key, seen: View, found: Readings, arrivals: tuple[float, ...] | None, now: float) -> None:
         try:
