@@ -230,7 +230,7 @@ def test_a_new_replica_serves_for_a_while_before_an_old_one_goes() -> None:
         world.add(pool)
     world.look()
     assert world.step("decode")[1] == 0
-    world.look(31)
+    world.look(46)
     assert world.step("decode")[1] == 1
 
 

@@ -15,7 +15,7 @@ class Rollout(Record):
     """Replicas of a role, as a number or a percentage rounded up, that may run beyond the wanted ones while pods are
     replaced; they need free accelerators. Default 25%."""
     pause_on_objective_loss: bool = False
-    """Whether replacing waits while fewer requests of the last minute than `objectives.attainment` meet the objectives, once
-    they were met since it began. It goes on when they are met again, when too few requests are judged to tell, and with
-    another spec. A new replica then serves for half a minute before an old one goes for it. Needs an objective, and an
-    operator that reads a Prometheus; without one nothing waits. Default false."""
+    """Whether replacing waits while fewer requests of the last half minute than `objectives.attainment` meet the objectives,
+    once they were met since it began. It goes on when they are met again, when too few requests are judged to tell, and with
+    another spec. A new replica then serves for three quarters of a minute before an old one goes for it. Needs an objective,
+    and an operator that reads a Prometheus; without one nothing waits. Default false."""

@@ -116,7 +116,7 @@ class RolloutStatus(Record):
     aggregated: Text | None = None
     """New replicas of the pool that are ready, of those wanted."""
     objectives_were_met: bool = False
-    """Whether the objectives have been met in some minute since it began; only then their loss makes it wait."""
+    """Whether the objectives have been met at some time since it began; only then their loss makes it wait."""
     paused: Text | None = None
     """Why it waits, with the figures. Absent while it goes on."""
 

@@ -49,7 +49,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Moment:
-    """When a plan is made, in unix seconds, and what was judged in the minute before."""
+    """When a plan is made, in unix seconds, and what was judged just before."""
 
     now: float = 0.0
     judged: Judged | None = None

@@ -1,14 +1,14 @@
 """Does a rollout wait because the objectives are missed? What is remembered of it stands in `status.rollout`.
 
-| attainment of the last minute | the objectives were met since it began | it waits |
+| attainment of the last half minute | the objectives were met since it began | it waits |
 |---|---|---|
 | not known: nobody measures, too few requests were judged, or it was long ago | either | no |
 | at or above the objective | from now on | no |
 | below | no | no: there was nothing to lose, and the change may be the cure |
 | below | yes | yes, until they are met again, or another spec makes another rollout |
 
-While waiting is asked for, a new pod replaces an old one only after it has served for half a minute, so that what it does to
-the requests is seen before the next step.
+While waiting is asked for, a new pod replaces an old one only after it has served for longer than is looked back, so that what
+it does to the requests is seen before the next step, and not mixed with what was before it.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,15 @@ from steelyard.api.status import RolloutStatus
 from steelyard.decide.rollout import Rollout
 from steelyard.decide.snapshot import Body
 
-SEASON_SECONDS = 30.0  # that a new pod serves before an old one goes for it
-JUDGED_ENOUGH = 20  # requests of a minute: of fewer, one that is late by chance would count for more than 5 %
+WINDOW_SECONDS = 30  # that is looked back
+SEASON_SECONDS = 45.0  # that a new pod serves before an old one goes for it: the window, and a scrape, a tick and a look
+JUDGED_ENOUGH = 20  # requests of the window: of fewer, one that is late by chance would count for more than 5 %
 STALE_SECONDS = 120.0  # after which a share that was measured says nothing any more
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What gateways judged in one minute: requests that met all objectives, of all; `at` in unix seconds."""
+    """What gateways judged in one window: requests that met all objectives, of all; `at` in unix seconds."""
 
     met: float
     requests: float
@@ -62,8 +63,8 @@ def progress(
     paused = None
     if attained is not None and judged is not None and attained < goal and were_met:
         paused = before.paused or (
-            f"{attained:.1f} % of {judged.requests:.0f} requests of the last minute met the objectives and {goal:g} % are"
-            f" asked; it stays at {found} until they are met again or the spec is changed"
+            f"{attained:.1f} % of {judged.requests:.0f} requests of the last half minute met the objectives and {goal:g} %"
+            f" are asked; it stays at {found} until they are met again or the spec is changed"
         )
     return RolloutStatus(
         revision=revision, since=before.since, objectives_were_met=were_met, paused=paused, **found.done

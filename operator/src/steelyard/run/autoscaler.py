@@ -21,7 +21,7 @@ from steelyard.decide import attained as goals
 from steelyard.decide import scaling, slots
 from steelyard.decide.conditions import Verdict
 from steelyard.decide.freshness import Scraped, metrics_fresh
-from steelyard.decide.rollout_pause import Judged
+from steelyard.decide.rollout_pause import WINDOW_SECONDS, Judged
 from steelyard.decide.scale import law, stored
 from steelyard.decide.scale.decision import Decision, Memory
 from steelyard.decide.scale.signals import Phase, Signals
@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 
 PARALLEL = 8  # queries, and gateways asked, at the same time
 FIGURES_SECONDS = 60.0
-ROLLOUT_WINDOW = 60  # seconds over which a rollout is judged
 
 
 @dataclass
@@ -121,14 +120,14 @@ class Autoscaler:
                 metrics.show_attainment(*key, found)
 
     def _judge_rollouts(self, views: dict[Key, View], now: float) -> None:
-        """Count the last minute of the services whose rollouts wait for their objectives; asks nothing where there are none."""
+        """Count the latest requests of the services whose rollouts wait for their objectives; asks nothing where there are none."""
         rolling = [key for key in self.fleet.watched() if key in views and views[key].service is not None]
-        figures = attainment.read(self._asked, {ROLLOUT_WINDOW}, self._pool) if rolling else {}
+        figures = attainment.read(self._asked, {WINDOW_SECONDS}, self._pool) if rolling else {}
         for key in rolling if figures else ():
             seen = views[key]
             assert seen.service is not None
             promised = scaled(seen.service, seen.accelerators).objectives
-            found = attainment.attained(seen.pods, figures[ROLLOUT_WINDOW], promised)
+            found = attainment.attained(seen.pods, figures[WINDOW_SECONDS], promised)
             if found is not None and found.met is not None and found.requests is not None:
                 self.fleet.judge(key, Judged(found.met * found.requests, found.requests, now))
 

@@ -111,13 +111,13 @@ class Fleet:
             return frozenset(self._rolling)
 
     def judge(self, key: Key, found: Judged) -> None:
-        """Keep what the last minute brought such a service; without an answer the earlier one stays, and grows old."""
+        """Keep what was judged of such a service; without an answer the earlier one stays, and grows old."""
         with self._lock:
             if key in self._rolling:
                 self._rolling[key] = found
 
     def judged(self, key: Key) -> Judged | None:
-        """What the last minute brought, where it is watched."""
+        """What was judged last, where it is watched."""
         with self._lock:
             return self._rolling.get(key)
 
