@@ -67,11 +67,16 @@ class Prometheus(Record):
     """Address of Prometheus, or of what speaks its HTTP API, such as http://prometheus.monitoring.svc:9090. Empty: the
     operator takes no decisions on replicas and only keeps them within min and max."""
     secret: Annotated[str, Field(pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$")] = ""
-    """Name of a Secret in the release's namespace that is mounted at /etc/prometheus-access, for the two files below.
+    """Name of a Secret in the release's namespace that is mounted at /etc/prometheus-access, for the files below.
     Empty: none."""
     bearer_token_file: str = ""
     """File with the bearer token of every query, such as /etc/prometheus-access/token, or the operator's own
     /var/run/secrets/kubernetes.io/serviceaccount/token. Empty: no token."""
+    username: Annotated[str, Field(max_length=256, pattern=r"^[^:]*$")] = ""
+    """Name that every query gives with the password below, where Prometheus asks for one (basic authentication). Empty:
+    none."""
+    password_file: str = ""
+    """File with that password, such as /etc/prometheus-access/password. Goes with a username, and not with a token."""
     ca_file: str = ""
     """File with the certificate authorities of Prometheus, such as /etc/prometheus-access/ca.crt. Empty: the system's."""
 

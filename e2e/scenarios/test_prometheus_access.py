@@ -7,97 +7,28 @@ for, so one stands here too. No cluster is needed, only the program, which `make
 from __future__ import annotations
 
 import http.server
-import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from ipaddress import IPv4Address
+from functools import partial
 from pathlib import Path
 
 import pytest
-import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from rich.console import Console
-from steelyard.observe.prometheus import Prometheus, Query, Unanswered
+from steelyard.observe.answers import Unanswered
+from steelyard.observe.prometheus import Access, Prometheus, Query
 
-from e2e.cluster import build
-from e2e.cluster.programs import PROMETHEUS
+from e2e.certificates import certified
+from e2e.monitoring.loopback import READY_SECONDS, serving
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]  # the first time the program is built
 
 QUERY = Query('label_replace(vector(7), "service", "chat", "", "")', ("service",))
 ANSWER = {("chat",): 7.0}
-PASSWORD_HASH = "$2b$04$pLlA8KpmpZV4vzXNQXbm3u6MOo0GAb34fFBMnjNeq8CUsoOI5GWTG"  # of what nobody sends
-READY_SECONDS = 120
-
-
-@pytest.fixture(scope="module")
-def program() -> Path:
-    return build.ensure(Console(file=sys.__stderr__), [PROMETHEUS])[PROMETHEUS.name]
-
-
-def certified(folder: Path, name: str) -> tuple[Path, Path]:
-    """A certificate for this machine that is its own authority, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    paths = folder / f"{name}.crt", folder / f"{name}.key"
-    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    form, unlocked = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    paths[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, form, unlocked))
-    return paths
-
-
-@contextmanager
-def serving(program: Path, folder: Path, web: Mapping[str, object]) -> Iterator[int]:
-    """Prometheus with a web configuration; gives its port once it answers, if only that nobody may enter."""
-    (folder / "prometheus.yml").write_text("global: {}\n")
-    (folder / "web.yml").write_text(yaml.safe_dump(web))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
-    command = [
-        *(str(program), f"--config.file={folder / 'prometheus.yml'}", f"--web.config.file={folder / 'web.yml'}"),
-        *(f"--storage.tsdb.path={folder / 'store'}", f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"),
-    ]
-    with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        try:
-            await_listener(port, process, folder / "log")
-            yield port
-        finally:
-            process.terminate()
-
-
-def await_listener(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + READY_SECONDS
-    while True:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.1)
+PASSWORD, PASSWORD_HASH = "open sesame", "$2b$04$p9lGsRoOiqNKu6651/L5X.68UnF1f8dalc0GWFTlWo4xkP0W3ID.u"
 
 
 def until_answered(ask: Callable[[], object]) -> object:
@@ -112,37 +43,45 @@ def until_answered(ask: Callable[[], object]) -> object:
             time.sleep(0.2)
 
 
-def test_tls_by_its_web_configuration_is_met_with_the_given_authorities_only(program: Path, tmp_path: Path) -> None:
+def test_tls_by_its_web_configuration_is_met_with_the_given_authorities_only(tmp_path: Path) -> None:
     certificate, key = certified(tmp_path, "right")
     stranger, _ = certified(tmp_path, "stranger")
     web = {"tls_server_config": {"cert_file": str(certificate), "key_file": str(key)}}
-    with serving(program, tmp_path, web) as port:
+    with serving(tmp_path, web=web) as port:
         url = f"https://127.0.0.1:{port}"
-        assert until_answered(lambda: Prometheus(url, ca_file=certificate).ask(QUERY)) == ANSWER
+        assert until_answered(lambda: Prometheus(url, Access(ca_file=certificate)).ask(QUERY)) == ANSWER
         for wrong in (stranger, None):
             with pytest.raises(Unanswered, match="certificate"):
-                Prometheus(url, ca_file=wrong).ask(QUERY)
+                Prometheus(url, Access(ca_file=wrong)).ask(QUERY)
         with pytest.raises(Unanswered):
             Prometheus(f"http://127.0.0.1:{port}").ask(QUERY)
 
 
-def test_a_server_that_wants_a_password_is_told_as_refusing_and_never_taken_for_empty(
-    program: Path, tmp_path: Path
-) -> None:
-    with (
-        serving(program, tmp_path, {"basic_auth_users": {"somebody": PASSWORD_HASH}}) as port,
-        pytest.raises(Unanswered, match="401"),
-    ):
-        until_answered(lambda: Prometheus(f"http://127.0.0.1:{port}").ask(QUERY))
+def test_a_server_that_wants_a_password_gets_the_files_or_is_told_as_refusing(tmp_path: Path) -> None:
+    """Without the right one it is never taken for an empty store."""
+    file = tmp_path / "password"
+    with serving(tmp_path, web={"basic_auth_users": {"somebody": PASSWORD_HASH}}) as port:
+        url = f"http://127.0.0.1:{port}"
+        for wrong in (
+            Access(),
+            Access(username="somebody", password_file=file),
+            Access(username="else", password_file=file),
+        ):
+            file.write_text("something else")
+            with pytest.raises(Unanswered, match="401"):
+                until_answered(partial(Prometheus(url, wrong).ask, QUERY))
+        file.write_text(f"{PASSWORD}\n")
+        right = Prometheus(url, Access(username="somebody", password_file=file))
+        assert until_answered(lambda: right.ask(QUERY)) == ANSWER
 
 
-def test_a_proxy_before_it_gets_the_token_of_the_file_as_it_is_now(program: Path, tmp_path: Path) -> None:
+def test_a_proxy_before_it_gets_the_token_of_the_file_as_it_is_now(tmp_path: Path) -> None:
     certificate, key = certified(tmp_path, "proxy")
     token = tmp_path / "token"
     token.write_text("first\n")
-    with serving(program, tmp_path, {}) as port, guarded(port, certificate, key) as (door, accepted):
+    with serving(tmp_path) as port, guarded(port, certificate, key) as (door, accepted):
         accepted.append("first")
-        prometheus = Prometheus(f"https://127.0.0.1:{door}", bearer_token_file=token, ca_file=certificate)
+        prometheus = Prometheus(f"https://127.0.0.1:{door}", Access(token, ca_file=certificate))
         assert until_answered(lambda: prometheus.ask(QUERY)) == ANSWER
         accepted[:] = ["second"]
         with pytest.raises(Unanswered, match="401"):

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import ssl
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from e2e.certificates import certified
 from e2e.load import Arrival, Bounds, Connections, LoadError, Outcome, Record, Spec, Target, run_load
 from e2e.load.drive import Driver, tls
 from e2e.load.records import Kind
@@ -32,25 +27,7 @@ class Identity:
 
 
 def identity(folder: Path, address: str) -> Identity:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "load test")])
-    now = datetime.now(UTC)
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    certificate, secret = folder / f"{address}.pem", folder / f"{address}.key"
-    certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
-    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    secret.write_bytes(key.private_bytes(*form))
+    certificate, secret = certified(folder, address, address)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(certificate, secret)
     return Identity(certificate, server)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import resource
+import gc
 import subprocess
 import time
 import urllib.request
@@ -17,9 +17,10 @@ from steelyard.api.service import InferenceService
 from steelyard.catalog.accelerators import ACCELERATORS
 from steelyard.decide.queue.windows import WINDOW_SECONDS, WINDOWS
 from steelyard.decide.scale.signals import Phase, Replica, StartUp
+from steelyard.observe.answers import Keys, Vector
 from steelyard.observe.client import Api, Body
 from steelyard.observe.demand import Windows, parse
-from steelyard.observe.prometheus import Prometheus, Query, Vector
+from steelyard.observe.prometheus import Prometheus, Query
 from steelyard.observe.replicas import Engine, Gateway
 from steelyard.observe.resources import Resource
 from steelyard.observe.signals import Pods
@@ -31,24 +32,41 @@ from bench.autoscaler.series import Fleet, write
 from e2e.errors import ToolError
 
 TICK_SECONDS = 5.0
-WARM_TICKS = 4
+WARM_TICKS = 50  # what is remembered of a service reaches four minutes back
 READY_SECONDS = 120
 QUERY_SECONDS = 60.0
+QUARTERS = 4
+MIB = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one size: CPU seconds of a tick (the operator's, and Prometheus's for its queries), queries, and memory."""
+    """Of one size: CPU seconds of a tick (the operator's, and Prometheus's for its queries), queries, and memory.
+
+    Memory in MiB: of the process before it knows a service; what the views of all services add, which reconciles keep; what
+    the autoscaler remembers, from the first tick to the end of those to warm up; what a tick takes on top and gives back, at
+    its peak; and what is there after each quarter of the counted ticks.
+    """
 
     services: int
     pods: int
     series: int
+    ticks: int
     cpu_seconds: float
     cpu_per_1000_pods: float
     prometheus_cpu_seconds: float
     wall_seconds: float
     queries: int
-    peak_mib: float
+    bare_mib: float
+    views_mib: float
+    remembered_mib: float
+    tick_mib: float
+    quarters_mib: tuple[float, ...]
+
+    @property
+    def kept_bytes_per_pod(self) -> float:
+        """What stays from tick to tick, by engine pods."""
+        return (self.views_mib + self.remembered_mib) * MIB / self.pods
 
 
 class _Then(Prometheus):
@@ -59,9 +77,9 @@ class _Then(Prometheus):
         self._at = at
         self.asked = 0
 
-    def ask(self, query: Query) -> Vector:
+    def ask(self, query: Query, keys: Keys | None = None) -> Vector:
         self.asked += 1
-        return super().ask(query)
+        return super().ask(query, keys)
 
     def _form(self, query: Query) -> dict[str, str]:
         return super()._form(query) | {"time": f"{self._at:.3f}"}
@@ -103,25 +121,37 @@ def measure(fleet: Fleet, ticks: int, programs: dict[str, Path]) -> Cost:
         subprocess.run(command, check=True, capture_output=True)
         text.unlink()
         with _prometheus(programs["prometheus"], folder) as (url, process):
+            bare = _resident()
             prometheus = _Then(url, end + 1.0)
-            scaler = Autoscaler(_Nowhere(), _views(fleet, end), prometheus.ask, _Demand(end), "bench", TICK_SECONDS)
+            scaler = Autoscaler(_Nowhere(), _views(fleet, end), prometheus.look, _Demand(end), "bench", TICK_SECONDS)
+            viewed = _resident()
             for tick in range(WARM_TICKS):
                 scaler.tick(end + TICK_SECONDS * tick)
+            warm = _resident()
+            _forget_peak()
             asked, cpu, theirs, wall = prometheus.asked, time.process_time(), _cpu(process.pid), time.monotonic()
-            for tick in range(WARM_TICKS, WARM_TICKS + ticks):
-                scaler.tick(end + TICK_SECONDS * tick)
+            quarters = []
+            for tick in range(1, ticks + 1):
+                scaler.tick(end + TICK_SECONDS * (WARM_TICKS + tick - 1))
+                if tick * QUARTERS % ticks < QUARTERS:
+                    quarters.append(round(_resident(), 1))
             spent = (time.process_time() - cpu) / ticks
             pods = fleet.services * fleet.pods
             return Cost(
-                fleet.services,
-                pods,
-                series,
-                round(spent, 3),
-                round(1000 * spent / pods, 4),
-                round((_cpu(process.pid) - theirs) / ticks, 3),
-                round((time.monotonic() - wall) / ticks, 3),
-                round((prometheus.asked - asked) / ticks),
-                round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+                services=fleet.services,
+                pods=pods,
+                series=series,
+                ticks=ticks,
+                cpu_seconds=round(spent, 3),
+                cpu_per_1000_pods=round(1000 * spent / pods, 4),
+                prometheus_cpu_seconds=round((_cpu(process.pid) - theirs) / ticks, 3),
+                wall_seconds=round((time.monotonic() - wall) / ticks, 3),
+                queries=round((prometheus.asked - asked) / ticks),
+                bare_mib=round(bare, 1),
+                views_mib=round(viewed - bare, 1),
+                remembered_mib=round(warm - viewed, 1),
+                tick_mib=round(_resident("VmHWM") - warm, 1),
+                quarters_mib=tuple(quarters),
             )
 
 
@@ -199,6 +229,19 @@ def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
         else:
             return
     raise ToolError(f"Prometheus was not ready within {READY_SECONDS} s")
+
+
+def _resident(field: str = "VmRSS") -> float:
+    """MiB of this process in memory now, or the most there were since `_forget_peak`; rubbish is collected first."""
+    if field == "VmRSS":
+        gc.collect()
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) * 1024 / MIB
+
+
+def _forget_peak() -> None:
+    """Let the kernel count the peak anew."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def _cpu(pid: int) -> float:

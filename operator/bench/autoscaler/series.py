@@ -70,6 +70,7 @@ def _metrics() -> Iterator[tuple[str, str, tuple[float, float]]]:
     yield "steelyard_gateway_requests_total", "counter", (1e4, 30)
     yield "steelyard_gateway_queued_requests", "gauge", (2, 0)
     yield "steelyard_gateway_queued_tokens", "gauge", (2000, 0)
+    yield "steelyard_gateway_engine_outstanding_tokens", "gauge", (500, 0)
 
 
 def _labels(fleet: Fleet, name: str) -> Iterator[str]:
@@ -83,7 +84,9 @@ def _labels(fleet: Fleet, name: str) -> Iterator[str]:
                 yield f'{base},pod="{pod}"{model}'
         if name == "up" or name.startswith("steelyard_gateway_"):
             more = [""]
-            if "queued" in name:
+            if "engine_outstanding" in name:
+                more = [f',engine="{pod}"' for pod, _ in fleet.engines(number)]
+            elif "queued" in name:
                 more = [',role="prefill"', ',role="decode"']
             elif "requests_total" in name:
                 more = [

@@ -304,6 +304,19 @@ def test_prometheus_is_named_in_the_settings_and_its_secret_is_mounted(tmp_path:
     assert mounts["prometheus"] == "/etc/prometheus-access"
 
 
+def test_a_password_of_prometheus_is_named_with_its_user_or_refused(tmp_path: Path) -> None:
+    given = {"url": PROMETHEUS["url"], "username": "us", "passwordFile": "/etc/prometheus-access/password"}
+    file = tmp_path / "operator.yaml"
+    file.write_text(one(rendered("steelyard", prometheus=given), "ConfigMap")["data"]["operator.yaml"])
+    found = load(file).prometheus
+    assert found is not None
+    assert found.manifest() == {**given, "timeoutSeconds": 4.0}
+    with pytest.raises(RefusedError, match="give both or neither"):
+        rendered("steelyard", prometheus={**given, "username": ""})
+    with pytest.raises(RefusedError, match="two ways in"):
+        rendered("steelyard", prometheus={**given, "bearerTokenFile": PROMETHEUS["bearerTokenFile"]})
+
+
 def test_without_an_address_the_operator_has_no_prometheus(tmp_path: Path) -> None:
     file = tmp_path / "operator.yaml"
     file.write_text(one(rendered("steelyard"), "ConfigMap")["data"]["operator.yaml"])

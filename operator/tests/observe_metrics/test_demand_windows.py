@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from steelyard.decide.queue.windows import WINDOW_SECONDS, ArrivalWindows
 from steelyard.gateway.admin import demand_page
-from steelyard.observe.demand import LATE_SECONDS, Windows, added, ask_all, parse
+from steelyard.observe.demand import AHEAD, LATE_SECONDS, Windows, added, ask_all, parse
 
 NOW = 1_000_000.0
 
@@ -89,5 +89,22 @@ def test_every_service_gets_the_sum_of_its_own_gateways() -> None:
     answers: dict[str, Windows | None] = {"10.0.0.1": (NOW, (1.0,)), "10.0.0.2": (NOW, (2.0,)), "10.0.0.3": None}
     wanted = {("a", "chat"): ("10.0.0.1", "10.0.0.2"), ("a", "mail"): ("10.0.0.3",)}
     with ThreadPoolExecutor(2) as pool:
-        found = ask_all(answers.__getitem__, wanted, NOW, pool)
+        found = dict(ask_all(answers.__getitem__, wanted.items(), NOW, pool))
     assert found == {("a", "chat"): (3.0,), ("a", "mail"): None}
+
+
+def test_few_services_are_asked_ahead_of_the_one_that_is_decided_for() -> None:
+    """The windows of a fleet of thousands are never there at once."""
+    asked: list[str] = []
+
+    def ask(address: str) -> Windows | None:
+        asked.append(address)
+        return NOW, (1.0,)
+
+    every = [(("a", f"chat-{number}"), (f"10.0.0.{number}",)) for number in range(3 * AHEAD)]
+    with ThreadPoolExecutor(2) as pool:
+        for place, (key, found) in enumerate(ask_all(ask, every, NOW, pool)):
+            assert key == every[place][0]
+            assert found == (1.0,)
+            assert len(asked) <= place + 1 + AHEAD
+    assert len(asked) == len(every)

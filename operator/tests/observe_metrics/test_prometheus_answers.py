@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from base64 import b64decode
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import IPv4Address
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from steelyard.observe.prometheus import Prometheus, Query, Unanswered, parse
+from hypothesis import given
+from hypothesis import strategies as st
+from steelyard.observe.answers import Keys, Unanswered, parse
+from steelyard.observe.prometheus import Access, Prometheus, Query
+
+from e2e.certificates import certified
 
 LABELS = ("namespace", "service")
 QUERY = Query('sum by (namespace, service) (up{service!=""})', LABELS)
@@ -69,6 +71,29 @@ def test_a_value_or_unknown(data: bytes, values: dict[tuple[str, ...], float], b
 def test_no_answer_says_why(status: int, data: bytes, says: str, because: str) -> None:
     with pytest.raises(Unanswered, match=says):
         parse(status, data, LABELS)
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.tuples(st.sampled_from("ab"), st.sampled_from("xyz")),
+            st.sampled_from((0.0, 1.5, -2.0, float("nan"), float("inf"))),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_answers_of_one_look_share_keys_and_nothing_else(vectors: list[dict[tuple[str, ...], float]]) -> None:
+    """Each reads as it would alone, whichever rows the others have."""
+    keys = Keys()
+    texts = [answer(*(row(str(v), namespace=n, service=s) for (n, s), v in vector.items())) for vector in vectors]
+    together = [parse(200, text, LABELS, keys) for text in texts]
+    for found, text, vector in zip(together, texts, vectors, strict=True):
+        assert found == parse(200, text, LABELS)
+        assert len(found) == len(dict(found))
+        for key in (("a", "x"), ("b", "z"), ("c", "x")):
+            assert found.get(key) == (vector.get(key) if key in found else None)
+            assert (key in found) == (key in vector and abs(vector[key]) < float("inf"))
 
 
 class Server:
@@ -133,13 +158,28 @@ def test_the_query_goes_as_a_form_to_the_path_under_the_address(server: Server) 
 def test_the_token_is_read_anew_for_every_query(server: Server, tmp_path: Path) -> None:
     server.start()
     file = tmp_path / "token"
-    prometheus = Prometheus(f"http://127.0.0.1:{server.port}", bearer_token_file=file)
+    prometheus = Prometheus(f"http://127.0.0.1:{server.port}", Access(file))
     with pytest.raises(Unanswered, match=r"bearerTokenFile .*token: No such file"):
         prometheus.ask(QUERY)
     for token in ("first\n", "second\n"):
         file.write_text(token)
         prometheus.ask(QUERY)
     assert [token for _, _, token in server.asked] == ["Bearer first", "Bearer second"]
+
+
+def test_name_and_password_go_as_basic_authentication_and_the_password_is_read_anew(
+    server: Server, tmp_path: Path
+) -> None:
+    server.start()
+    file = tmp_path / "password"
+    prometheus = Prometheus(f"http://127.0.0.1:{server.port}", Access(username="us", password_file=file))
+    with pytest.raises(Unanswered, match=r"passwordFile .*password: No such file"):
+        prometheus.ask(QUERY)
+    for password in ("first\n", "zweites: ß\n"):
+        file.write_text(password)
+        prometheus.ask(QUERY)
+    sent = [b64decode((header or "").removeprefix("Basic ")).decode() for _, _, header in server.asked]
+    assert sent == ["us:first", "us:zweites: ß"]
 
 
 def test_a_server_that_does_not_answer_is_given_up(server: Server) -> None:
@@ -152,54 +192,28 @@ def test_a_server_that_does_not_answer_is_given_up(server: Server) -> None:
         server.hold.set()
 
 
+def test_answers_that_are_awaited_at_the_same_time_are_all_read(server: Server) -> None:
+    server.start()
+    look = Prometheus(f"http://127.0.0.1:{server.port}").look()
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(look, [QUERY] * 40)) == [{("team-a", "chat"): 2.0}] * 40
+
+
 def test_a_server_that_is_not_there(server: Server) -> None:
     server.http.server_close()
     with pytest.raises(Unanswered, match="does not answer"):
         Prometheus(f"http://127.0.0.1:{server.port}").ask(QUERY)
 
 
-Authority = Callable[[str], tuple[Path, Path]]  # name → files of certificate and key
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    """Makes a certificate for the loopback address that is its own authority."""
-
-    def make(name: str) -> tuple[Path, Path]:
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-        now = datetime.now(UTC)
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(subject)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(days=1))
-            .not_valid_after(now + timedelta(days=1))
-            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .sign(key, hashes.SHA256())
-        )
-        paths = tmp_path / f"{name}.crt", tmp_path / f"{name}.key"
-        paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        unlocked = serialization.NoEncryption()
-        form = serialization.PrivateFormat.PKCS8
-        paths[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, form, unlocked))
-        return paths
-
-    return make
-
-
-def test_the_certificate_is_checked_against_the_given_authorities(server: Server, authority: Authority) -> None:
-    certificate, key = authority("right")
-    stranger, _ = authority("stranger")
+def test_the_certificate_is_checked_against_the_given_authorities(server: Server, tmp_path: Path) -> None:
+    certificate, key = certified(tmp_path, "right")
+    stranger, _ = certified(tmp_path, "stranger")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     server.http.socket = context.wrap_socket(server.http.socket, server_side=True)
     server.start()
     address = f"https://127.0.0.1:{server.port}"
-    assert Prometheus(address, ca_file=certificate).ask(QUERY) == {("team-a", "chat"): 2.0}
+    assert Prometheus(address, Access(ca_file=certificate)).ask(QUERY) == {("team-a", "chat"): 2.0}
     for wrong in (stranger, None):
         with pytest.raises(Unanswered, match=r"does not answer.*certificate"):
-            Prometheus(address, ca_file=wrong).ask(QUERY)
+            Prometheus(address, Access(ca_file=wrong)).ask(QUERY)

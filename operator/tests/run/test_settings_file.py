@@ -39,6 +39,16 @@ def test_prometheus_is_named_with_its_files_or_not_at_all(tmp_path: Path) -> Non
     )  # fmt: skip
 
 
+def test_prometheus_may_ask_for_a_name_and_a_password(tmp_path: Path) -> None:
+    file = tmp_path / "operator.yaml"
+    file.write_text(
+        "images: {gateway: g, engine: e}\nprometheus: {url: 'http://prometheus', username: us, passwordFile: /a/password}"
+    )
+    found = load(file).prometheus
+    assert found is not None
+    assert (found.username, found.password_file) == ("us", Path("/a/password"))
+
+
 @pytest.mark.parametrize(
     ("content", "named"),
     [
@@ -47,6 +57,14 @@ def test_prometheus_is_named_with_its_files_or_not_at_all(tmp_path: Path) -> Non
         ("images: {gateway: g, engine: e}\nworkers: 0", "workers: Input should be greater than or equal to 1"),
         ("images: {gateway: g, engine: e}\nprometheus: {url: prometheus:9090}", "prometheus.url: String should match"),
         ("images: {gateway: g, engine: e}\nprometheus: {}", "prometheus.url: Field required"),
+        (
+            "images: {gateway: g, engine: e}\nprometheus: {url: 'http://p', username: us}",
+            "prometheus: Value error, username and passwordFile go together",
+        ),
+        (
+            "images: {gateway: g, engine: e}\nprometheus: {url: 'http://p', username: us, passwordFile: /p, bearerTokenFile: /t}",
+            "prometheus: Value error, bearerTokenFile and passwordFile are two ways in: give one",
+        ),
         ("images: {gateway: g, engine: e}\ntickSeconds: 0", "tickSeconds: Input should be greater than or equal to 1"),
         ("images: {gateway: g", "is not YAML"),
         ("", "file: "),

@@ -9,8 +9,9 @@ from memory_api import MemoryApi
 from operator_bodies import SITE, service_body, simulated
 from steelyard.api.labels import ROLE
 from steelyard.catalog.accelerators import ACCELERATORS
+from steelyard.observe.answers import Unanswered, Vector
 from steelyard.observe.demand import Windows
-from steelyard.observe.prometheus import Query, Unanswered, Vector
+from steelyard.observe.prometheus import Query
 from steelyard.observe.readings import NOW, SPANS, over
 from steelyard.run.autoscaler import Autoscaler
 from steelyard.run.fleet import Fleet
@@ -59,7 +60,7 @@ class ScaledWorld:
         """Begin with a new operator."""
         self.fleet = Fleet()
         self.reconcile = Reconciler(self.api, SITE, "operator-1", 300, self.fleet)
-        self.autoscaler = Autoscaler(self.api, self.fleet, self.ask, self.windows, "operator-1", TICK)
+        self.autoscaler = Autoscaler(self.api, self.fleet, lambda: self.ask, self.windows, "operator-1", TICK)
 
     def look(self) -> None:
         """Let the controllers and the reconcile do their work, as after any change."""

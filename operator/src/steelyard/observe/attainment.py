@@ -7,7 +7,7 @@ time and the decode pods' time to their first token, taken as independent; the s
 product of the two shares, which lies between their sum less one and the smaller of them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -17,9 +17,10 @@ from steelyard.decide.attained import Attained, Latency
 from steelyard.decide.scale.signals import Objectives
 from steelyard.observe import metrics_engines as engines
 from steelyard.observe import metrics_gateway as gateway
+from steelyard.observe.answers import Unanswered
 from steelyard.observe.histograms import Histogram, collect, convolved, merged, percentile, share_within, total
 from steelyard.observe.metrics_engines import POD, SERVICE
-from steelyard.observe.prometheus import Query, Unanswered, Vector
+from steelyard.observe.prometheus import Ask, Query
 from steelyard.observe.signals import Pods
 
 WINDOWS = (60, 300, 900, 3600, 21_600, 86_400)
@@ -59,7 +60,7 @@ def window_of(seconds: float) -> int:
     return next((window for window in WINDOWS if window >= seconds), WINDOWS[-1])
 
 
-def read(ask: Callable[[Query], Vector], windows: set[int], pool: Executor) -> dict[int, Figures]:
+def read(ask: Ask, windows: set[int], pool: Executor) -> dict[int, Figures]:
     """Ask for every length of window; one that is not answered in full is left out."""
     jobs = {
         window: {name: pool.submit(ask, query) for name, query in queries(window).items()} for window in sorted(windows)

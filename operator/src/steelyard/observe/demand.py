@@ -6,8 +6,9 @@ whole unknown: what it took in is part of the demand.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 
 import urllib3
 from pydantic_core import from_json
@@ -18,8 +19,10 @@ from steelyard.decide.scale.signals import WINDOW_SECONDS
 TIMEOUT_SECONDS = 1.0
 KEPT = 256  # gateways whose connection is kept
 ANSWER_LIMIT = 64 * 1024
+AHEAD = 64  # services whose gateways are asked before the one that is decided for
 LATE_SECONDS = 30.0  # windows that end longer ago are from a gateway whose clock is wrong: not to be added up
 
+Key = tuple[str, str]
 Windows = tuple[float, tuple[float, ...]]
 """(end in unix seconds, tokens of each window, oldest first)."""
 
@@ -83,8 +86,21 @@ def added(given: Sequence[Windows | None], now: float) -> tuple[float, ...] | No
 
 
 def ask_all(
-    ask: Callable[[str], Windows | None], addresses: dict[tuple[str, str], tuple[str, ...]], now: float, pool: Executor
-) -> dict[tuple[str, str], tuple[float, ...] | None]:
-    """Ask the gateways of every service at once; keys are (namespace, service)."""
-    jobs = {key: [pool.submit(ask, address) for address in found] for key, found in addresses.items()}
-    return {key: added([job.result() for job in asked], now) for key, asked in jobs.items()}
+    ask: Callable[[str], Windows | None], addresses: Iterable[tuple[Key, Sequence[str]]], now: float, pool: Executor
+) -> Iterator[tuple[Key, tuple[float, ...] | None]]:
+    """Ask the gateways of every service, by (namespace, name), and give the sums one after the other.
+
+    Some services are asked ahead of the one that is given, and no more: the windows of a whole fleet are never there at once.
+    """
+    asked: deque[tuple[Key, list[Future[Windows | None]]]] = deque()
+    for key, found in addresses:
+        asked.append((key, [pool.submit(ask, address) for address in found]))
+        if len(asked) > AHEAD:
+            yield _next(asked, now)
+    while asked:
+        yield _next(asked, now)
+
+
+def _next(asked: deque[tuple[Key, list[Future[Windows | None]]]], now: float) -> tuple[Key, tuple[float, ...] | None]:
+    key, jobs = asked.popleft()
+    return key, added([job.result() for job in jobs], now)

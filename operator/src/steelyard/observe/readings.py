@@ -6,15 +6,16 @@ newest sample, running, waiting, KV use, outstanding prompt tokens, tokens, step
 service.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from steelyard.decide.queue.windows import WINDOW_SECONDS, WINDOWS
 from steelyard.observe import metrics_engines as engines
 from steelyard.observe import metrics_gateway as gateway
+from steelyard.observe.answers import Unanswered, Vector
 from steelyard.observe.metrics_engines import POD, SERVICE
-from steelyard.observe.prometheus import Query, Unanswered, Vector
+from steelyard.observe.prometheus import Ask, Query
 
 SPANS = (20, 60, 120, 240)  # seconds of a rate; by the scrape interval
 SAMPLES = 3.5  # scrape intervals that a span must hold: four scrapes, also where they come a little late
@@ -87,7 +88,7 @@ def span_of(interval: float | None) -> int:
     return next((span for span in SPANS if span >= wanted), SPANS[-1])
 
 
-def read(ask: Callable[[Query], Vector], spans: set[int], executor: Executor) -> Readings:
+def read(ask: Ask, spans: set[int], executor: Executor) -> Readings:
     """Ask everything for the given spans, some at a time.
 
     A server that does not answer the first query is asked no further, so that a tick ends soon.

@@ -1,20 +1,20 @@
 """Engine pods as the autoscaler sees them: how far each is, since when, and how long it took to get there."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from sys import intern
 
 from steelyard.api import labels
 from steelyard.api.reasons import Reason
 from steelyard.decide.scale.signals import Phase, Replica, StartUp
 from steelyard.observe.client import Body
-from steelyard.observe.pods import pod_of
+from steelyard.observe.pods import pod_of, seconds
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 ENGINE_CONTAINER = "engine"
 OVER = ("Failed", "Succeeded")  # evicted or ended: an object that is left behind, no replica
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Engine:
     """One engine pod: what the law sees of it, and what carrying out a decision needs."""
 
@@ -24,7 +24,7 @@ class Engine:
     marked: bool  # carries a deletion cost of an earlier decision
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Gateway:
     """One gateway pod that takes requests."""
 
@@ -46,13 +46,13 @@ def engine_of(body: Body) -> Engine | None:
     phase, since, words = _phase(body, created, conditions)
     replica = Replica(
         name=meta["name"],
-        pool=marks[labels.POOL],
-        role=marks.get(labels.ROLE, ""),
-        kv_group=marks.get(labels.KV_GROUP, ""),
+        pool=intern(marks[labels.POOL]),  # words that thousands of pods have in common
+        role=intern(marks.get(labels.ROLE, "")),
+        kv_group=intern(marks.get(labels.KV_GROUP, "")),
         phase=phase,
         since=since,
         started=bool(_engine(status).get("started")),
-        revision=marks.get(labels.REVISION, ""),
+        revision=intern(marks.get(labels.REVISION, "")),
         words=words,
         start=_start(status, created, conditions) if phase is Phase.READY else None,
     )
@@ -67,11 +67,6 @@ def gateway_of(body: Body) -> Gateway | None:
         return None
     told = (meta.get("annotations") or {}).get(labels.ADMISSION, "")
     return Gateway(meta["name"], status["podIP"], seconds(meta.get("creationTimestamp")) or 0.0, meta["uid"], told)
-
-
-def seconds(text: str | None) -> float | None:
-    """A time of the API server in unix seconds."""
-    return datetime.fromisoformat(text).timestamp() if text else None
 
 
 def _phase(body: Body, created: float, conditions: dict[str, Body]) -> tuple[Phase, float, str]:

@@ -21,7 +21,7 @@ SAME_SECONDS = 0.5  # a sample seen again through two clocks differs by less
 GAPS = 3  # scrapes whose distance is remembered
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Kept:
     """What is remembered of a service from tick to tick: lengths through idle times, and when its samples came."""
 
@@ -38,7 +38,7 @@ class Kept:
         return median(self.gaps) if self.gaps else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pods:
     """One service's pods, as the API server told of them last."""
 

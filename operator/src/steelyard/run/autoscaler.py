@@ -28,8 +28,9 @@ from steelyard.decide.scale.signals import Phase, Signals
 from steelyard.decide.scale.spec import scaled
 from steelyard.decide.status import Note, condition, previous_conditions, scaling_transitions
 from steelyard.observe import attainment, demand, readings
+from steelyard.observe.answers import Unanswered, Vector
 from steelyard.observe.client import Api, ApiError, NotLeading
-from steelyard.observe.prometheus import Query, Unanswered, Vector
+from steelyard.observe.prometheus import Ask, Query
 from steelyard.observe.readings import Readings, span_of
 from steelyard.observe.signals import Kept, fresh_seconds, signals
 from steelyard.run import metrics
@@ -41,7 +42,7 @@ PARALLEL = 8  # queries, and gateways asked, at the same time
 FIGURES_SECONDS = 60.0
 
 
-@dataclass
+@dataclass(slots=True)
 class _Known:
     """What is kept of one service from tick to tick."""
 
@@ -55,11 +56,11 @@ class _Known:
 
 @dataclass
 class Autoscaler:
-    """Decides for every service of `fleet`; `ask` puts a query to Prometheus, `windows` asks one gateway by its address."""
+    """Decides for every service of `fleet`; `look` begins a look at Prometheus, `windows` asks one gateway by its address."""
 
     api: Api
     fleet: Fleet
-    ask: Callable[[Query], Vector]
+    look: Callable[[], Ask]
     windows: Callable[[str], demand.Windows | None]
     reporter: str
     tick_seconds: float
@@ -83,25 +84,15 @@ class Autoscaler:
         views = self.fleet.views()
         self._known = {key: self._known.get(key) or _remembered(seen) for key, seen in views.items()}
         if views:
-            found = readings.read(self._asked, self._spans(), self._pool)
-            addresses = {key: tuple(g.address for g in seen.pods.gateways) for key, seen in views.items()}
-            arrivals = demand.ask_all(self.windows, addresses, now, self._pool)
+            found = readings.read(_counted(self.look()), self._spans(), self._pool)
             if now - self._figures_at >= FIGURES_SECONDS and found.reached:
                 self._figures_at = now
                 self._measure(views)
             self._judge_rollouts(views, now)
-            for key, seen in views.items():
-                self._guarded(key, seen, found, arrivals[key], now)
+            addresses = ((key, [gateway.address for gateway in seen.pods.gateways]) for key, seen in views.items())
+            for key, arrivals in demand.ask_all(self.windows, addresses, now, self._pool):
+                self._guarded(key, views[key], found, arrivals, now)
         metrics.TICK_SECONDS.observe(time.monotonic() - started)
-
-    def _asked(self, query: Query) -> Vector:
-        try:
-            answer = self.ask(query)
-        except Unanswered:
-            metrics.QUERIES.labels("failed").inc()
-            raise
-        metrics.QUERIES.labels("answered").inc()
-        return answer
 
     def _spans(self) -> set[int]:
         return {span_of(known.kept.interval) for known in self._known.values()}
@@ -110,7 +101,7 @@ class Autoscaler:
         """Count attainment anew for all services."""
         wanted = {key: seen.service.spec.objectives for key, seen in views.items() if seen.service is not None}
         windows = {key: attainment.window_of(asked.window.seconds) for key, asked in wanted.items()}
-        figures = attainment.read(self._asked, set(windows.values()), self._pool)
+        figures = attainment.read(_counted(self.look()), set(windows.values()), self._pool)
         for key, window in windows.items():
             seen = views[key]
             if window in figures and seen.service is not None:
@@ -122,7 +113,7 @@ class Autoscaler:
     def _judge_rollouts(self, views: dict[Key, View], now: float) -> None:
         """Count the latest requests of the services whose rollouts wait for their objectives; asks nothing where there are none."""
         rolling = [key for key in self.fleet.watched() if key in views and views[key].service is not None]
-        figures = attainment.read(self._asked, {WINDOW_SECONDS}, self._pool) if rolling else {}
+        figures = attainment.read(_counted(self.look()), {WINDOW_SECONDS}, self._pool) if rolling else {}
         for key in rolling if figures else ():
             seen = views[key]
             assert seen.service is not None
@@ -229,6 +220,21 @@ class Autoscaler:
         known.written = status
         for note in (*notes, *scaling_transitions(conditions, verdicts)):
             tell(self.api, seen.body, note.reason, note.message, self.reporter, note.warning, moment)
+
+
+def _counted(ask: Ask) -> Ask:
+    """The same, counted by how queries end."""
+
+    def asked(query: Query) -> Vector:
+        try:
+            answer = ask(query)
+        except Unanswered:
+            metrics.QUERIES.labels("failed").inc()
+            raise
+        metrics.QUERIES.labels("answered").inc()
+        return answer
+
+    return asked
 
 
 def _remembered(seen: View) -> _Known:

@@ -17,7 +17,7 @@ import kopf
 from steelyard.apply.lease import STEP_SECONDS, Elector
 from steelyard.observe.client import TIMEOUT_SECONDS, Api, ApiError, Missing, NotLeading, connect
 from steelyard.observe.demand import Gateways
-from steelyard.observe.prometheus import Prometheus
+from steelyard.observe.prometheus import Access, Prometheus
 from steelyard.observe.resources import INFERENCE_SERVICE
 from steelyard.observe.wire import NoServer, Wire, find
 from steelyard.run import logs, metrics, probes, watching
@@ -89,8 +89,9 @@ async def operate(settings: Settings, port: int) -> None:
     ]
     if settings.prometheus is not None and fleet is not None:
         there = settings.prometheus
-        prometheus = Prometheus(there.url, there.bearer_token_file, there.ca_file, there.timeout_seconds)
-        autoscaler = Autoscaler(api, fleet, prometheus.ask, Gateways().ask, me, settings.tick_seconds)
+        access = Access(there.bearer_token_file, there.username or "", there.password_file, there.ca_file)
+        prometheus = Prometheus(there.url, access, there.timeout_seconds)
+        autoscaler = Autoscaler(api, fleet, prometheus.look, Gateways().ask, me, settings.tick_seconds)
         tasks.insert(0, asyncio.create_task(_decide(autoscaler, health), name="autoscaler"))
     health.watching = True
     try:

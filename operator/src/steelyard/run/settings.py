@@ -3,10 +3,10 @@
 import os
 import socket
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from steelyard.api.engine import EngineName
 from steelyard.api.record import Record
@@ -40,10 +40,22 @@ class Prometheus(Record):
     """Address of Prometheus, or of what speaks its HTTP API; with a path prefix where it has one."""
     bearer_token_file: Path | None = None
     """File with the bearer token of every query; read anew for each, since tokens rotate."""
+    username: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^:]*$")] | None = None
+    """Name that goes with the password, where the server asks for one (basic authentication)."""
+    password_file: Path | None = None
+    """File with that password; read anew for each query."""
     ca_file: Path | None = None
     """File with the certificate authorities that its certificate is checked against. None: the system's."""
     timeout_seconds: Annotated[float, Field(gt=0, le=60)] = 4
     """Longest wait for the answer to one query; shorter than a tick."""
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> Self:
+        if (self.username is None) != (self.password_file is None):
+            raise ValueError("username and passwordFile go together: give both or neither")
+        if self.password_file is not None and self.bearer_token_file is not None:
+            raise ValueError("bearerTokenFile and passwordFile are two ways in: give one")
+        return self
 
 
 class Settings(Record):
