@@ -20,6 +20,7 @@ REVISION = f"{GROUP}/revision"
 SPEC_HASH = f"{GROUP}/spec-hash"  # annotation on children
 PAUSED = f"{GROUP}/paused"  # annotation on the InferenceService: the operator changes nothing while "true"
 ADMISSION = f"{GROUP}/decode-slots"  # annotation on gateways' pods: what the autoscaler told them last
+METRICS_PATH = f"{GROUP}/metrics-path"  # annotation on engines' pods: where Prometheus' text is, if not at /metrics
 RENDER = f"{GROUP}/render"  # annotation on the InferenceService: a new value renders its children anew
 
 PREFILL, DECODE, AGGREGATED = "prefill", "decode", "aggregated"

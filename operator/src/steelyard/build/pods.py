@@ -18,6 +18,7 @@ from steelyard.api.labels import (
     KV_GROUP,
     MANAGED_BY,
     MANAGER,
+    METRICS_PATH,
     POOL,
     REVISION,
     ROLE,
@@ -47,6 +48,7 @@ from steelyard.decide.site import Site
 
 PROBE_SECONDS = 2
 CHECKSUM = "serving.steelyard.dev/settings-checksum"
+DEFAULT_METRICS_PATH = "/metrics"  # PodMonitors ask here unless a pod says otherwise
 CLAIM = "serving.steelyard.dev/"
 
 
@@ -141,6 +143,8 @@ def _pod(
     }
     volumes, mounts = list(parts.volumes), list(parts.mounts)
     annotations = _claims(service, role_name)
+    if parts.metrics_path != DEFAULT_METRICS_PATH:
+        annotations[METRICS_PATH] = parts.metrics_path
     if (shared := role.shared_memory or parts.shared_memory) is not None:
         volumes.append({"name": "steelyard-shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(shared)}})
         mounts.append({"name": "steelyard-shm", "mountPath": "/dev/shm"})  # noqa: S108 (a path in the container)

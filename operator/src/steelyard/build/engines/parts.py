@@ -34,6 +34,7 @@ class Parts:
     startup_seconds: int = 600  # after which a start counts as failed and the container is restarted
     drain_seconds: int = 60  # SIGTERM to exit at the latest
     live_path: str = "/live"  # answers while the engine's loop turns
+    metrics_path: str = "/metrics"  # of the text that Prometheus reads
     drain_command: tuple[str, ...] = ()  # run before SIGTERM; empty: the engine drains on SIGTERM itself
     accelerators: int = 1  # of one pod
     nodes: int = 1  # pods of one replica, each on a node of its own

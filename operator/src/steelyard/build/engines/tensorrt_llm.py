@@ -54,6 +54,7 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
         startup_seconds=accelerated.startup_seconds(service, role_name),
         drain_seconds=drained + accelerated.EXIT_SECONDS,
         live_path="/health",
+        metrics_path=METRICS_PAGE,
         drain_command=drain,
         accelerators=spread.per_pod,
         nodes=spread.nodes,
