@@ -15,7 +15,7 @@ from e2e.cache import REPOSITORY
 
 DESIGN = REPOSITORY / "docs" / "design"
 TESTS = ("operator/tests", "images/engine/tests", "e2e/tests", "e2e/scenarios")
-COVERED = frozenset({"reconcile", "networking", "api-handoff", "helm", "security"})
+COVERED = frozenset({"autoscaler", "reconcile", "networking", "api-handoff", "helm", "security"})
 ROW = re.compile(r"\| ([A-G]\d\d) \| (.+?) \| (.+?) \| (.+?) \|")
 
 

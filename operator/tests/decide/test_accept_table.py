@@ -298,6 +298,10 @@ def test_long_messages_are_cut() -> None:
         ({"spec": {"decode": container(securityContext={"privileged": True})}}, "no privileges"),
         ({"spec": {"decode": {"cache": {"blockTokens": 32}}}}, "C17: KV layout is the service's, never a role's"),
         ({"spec": {"autoscaling": {"prometheus": {"url": "http://169.254.169.254/"}}}}, "G06: no address per service"),
+        ({"spec": {"decode": {"template": {"spec": {"resourceClaims": [{"name": "gpu"}]}}}}}, "A11: accelerators are counted"),
+        ({"spec": {"decode": container(resources={"claims": [{"name": "gpu"}]})}}, "A11: by the operator alone"),
+        ({"spec": {"decode": {"scaling": {"actuator": "hpa"}}}}, "A43: one scaler for both roles"),
+        ({"spec": {"autoscaling": {"signals": [{"name": "kv_cache_usage", "target": 50}]}}}, "A46: no signal in any unit"),
         ({"spec": {"model": {"uri": "http://kubernetes.default.svc/api/v1/secrets"}}}, "G06: schemes are an allow-list"),
     ],
 )  # fmt: skip
