@@ -1,19 +1,54 @@
-"""Which replica holds the KV of a prompt's beginning, as far as this gateway sent it there.
+"""Which replica holds the KV of a prompt's beginning: one interface, whatever the knowledge comes from.
 
-A prompt is cut into blocks of `BLOCK` bytes, and each block's key covers everything before it. The table remembers the
-replica that computed each block last; the longest known beginning wins. It is a guess about the engines' caches: a wrong
-one costs a prefill that would have been needed anyway.
+`PrefixTable` knows what this gateway sent where. A prompt is cut into blocks of `BLOCK` bytes, and each block's key covers
+everything before it; the replica that computed a block last is remembered, and the longest known beginning wins. It is a guess
+about the engines' caches: a wrong one costs a prefill that would have been needed anyway. What engines say of themselves (their
+KV events) is about tokens, which a gateway without a tokenizer cannot compare; whoever brings one puts it behind `Prefixes`.
 """
 
 from collections import OrderedDict
+from collections.abc import Container
+from typing import NamedTuple, Protocol
 
 BLOCK = 1024  # bytes
 MAX_BLOCKS = 64
 CAPACITY = 65_536  # blocks remembered
 
 
+class Beginning(NamedTuple):
+    """What is known of one prompt: the replica that holds its beginning, and how many bytes; `keys` are the index's own."""
+
+    keys: tuple[int, ...] = ()
+    replica: str | None = None
+    held: int = 0
+
+
+NOTHING = Beginning()
+
+
+class Prefixes(Protocol):
+    """An index of who holds which beginnings."""
+
+    def find(self, prompt: bytes, there: Container[str]) -> Beginning:
+        """The longest beginning of a prompt that some replica of `there` holds."""
+
+    def sent(self, beginning: Beginning, replica: str) -> None:
+        """A replica computes the prompt that `find` gave this for."""
+
+
+class NoPrefixes:
+    """Of a service that wants no affinity: nobody holds anything."""
+
+    def find(self, prompt: bytes, there: Container[str]) -> Beginning:
+        """Nothing."""
+        return NOTHING
+
+    def sent(self, beginning: Beginning, replica: str) -> None:
+        """Nothing to remember."""
+
+
 class PrefixTable:
-    """Least recently used beginnings of prompts and where they were computed."""
+    """Beginnings of prompts by where they were computed; those used least recently are forgotten."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
@@ -22,28 +57,38 @@ class PrefixTable:
     def __len__(self) -> int:
         return len(self._where)
 
-    def find(self, blocks: list[int]) -> tuple[str | None, int]:
-        """Return (replica, bytes of the prompt it holds) for the longest beginning known, or (None, 0)."""
-        for count in range(len(blocks), 0, -1):
-            replica = self._where.get(blocks[count - 1])
-            if replica is not None:
-                return replica, count * BLOCK
-        return None, 0
+    def find(self, prompt: bytes, there: Container[str]) -> Beginning:
+        """The longest beginning known that a replica which is there holds; one that has left took its cache along."""
+        keys = _keys(prompt)
+        for count in range(len(keys), 0, -1):
+            replica = self._where.get(keys[count - 1])
+            if replica is not None and replica in there:
+                return Beginning(keys, replica, count * BLOCK)
+        return Beginning(keys)
 
-    def note(self, blocks: list[int], replica: str) -> None:
+    def sent(self, beginning: Beginning, replica: str) -> None:
         """Remember that `replica` computes these blocks now."""
-        for block in blocks:
-            self._where[block] = replica
-            self._where.move_to_end(block)
+        for key in beginning.keys:
+            self._where[key] = replica
+            self._where.move_to_end(key)
         while len(self._where) > self._capacity:
             self._where.popitem(last=False)
 
 
-def prompt_blocks(prompt: bytes) -> list[int]:
-    """Return the chained keys of a prompt's whole blocks, at most `MAX_BLOCKS`."""
+def index(affinity: str) -> Prefixes:
+    """The index for a value of `routing.affinity`; ValueError names one that there is none for."""
+    if affinity == "prefix":
+        return PrefixTable()
+    if affinity == "none":
+        return NoPrefixes()
+    raise ValueError(f"affinity {affinity!r}: there are prefix and none")
+
+
+def _keys(prompt: bytes) -> tuple[int, ...]:
+    """The chained keys of a prompt's whole blocks, at most `MAX_BLOCKS`."""
     keys: list[int] = []
     before = 0
     for start in range(0, min(len(prompt) // BLOCK, MAX_BLOCKS) * BLOCK, BLOCK):
         before = hash((before, prompt[start : start + BLOCK]))
         keys.append(before)
-    return keys
+    return tuple(keys)

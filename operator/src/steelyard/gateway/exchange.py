@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from steelyard.decide.queue.judge import Outcome
+from steelyard.gateway.affinity import NOTHING
 from steelyard.gateway.bodies import ClientBody, decode_body, prefill_body
 from steelyard.gateway.errors import ClientError, error_event
 from steelyard.gateway.events import BrokenStreamError, EventStream
@@ -69,7 +70,7 @@ class Exchange:
     """One request. Times are seconds on the loop's clock; None until they happen."""
 
     __slots__ = ("_call", "_content_type", "_events", "_parts", "_progress", "_retried", "_retry_after", "_router",
-        "_sign_at", "_size", "_status", "_stream_started", "aggregated", "arrived", "backend", "blocks", "body",
+        "_sign_at", "_size", "_status", "_stream_started", "aggregated", "arrived", "backend", "beginning", "body",
         "client", "counted", "counted_at", "expected", "first_at", "holder", "joined", "key", "kv_group", "kv_transfer_params",
         "last_at", "leg", "prefilled_at", "prompt_counted", "request", "request_id", "sent_at", "tokens", "usage")  # fmt: skip
 
@@ -91,7 +92,7 @@ class Exchange:
         self.tokens = 0.0  # of the prompt that must be computed: an estimate, then what prefill reported
         self.prompt_counted: int | None = None  # all tokens of the prompt, as prefill's usage says
         self.expected = 0.0  # seconds beyond the stall time-out that the prompt may take: a long one on a slow engine
-        self.blocks: list[int] = []
+        self.beginning = NOTHING  # of its prompt, as far as some replica holds it
         self.usage: Usage | None = None  # of the answer
         self.arrived = self.joined = router.now()  # joined: the queue it waits in, or last waited in
         self.counted_at: float | None = None  # unix time of its arrival window

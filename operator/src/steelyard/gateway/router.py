@@ -14,7 +14,7 @@ from steelyard.api import labels
 from steelyard.decide.queue.admission import DecodeQueue, Sequence
 from steelyard.decide.queue.dispatch import Job, PrefillQueue
 from steelyard.decide.queue.judge import Outcome
-from steelyard.gateway.affinity import PrefixTable, prompt_blocks
+from steelyard.gateway.affinity import Prefixes, index
 from steelyard.gateway.errors import ClientError
 from steelyard.gateway.exchange import Exchange, Leg
 from steelyard.gateway.fleet import Fleet
@@ -46,7 +46,8 @@ class Router:
         self.exchanges: dict[int, Exchange] = {}
         self.holding = Holding()
         self._loop = loop
-        self._prefixes = PrefixTable()
+        self._affinity = "none"
+        self._prefixes: Prefixes = index(self._affinity)
         self._missing_since: dict[str, float] = {}  # role -> since when no pod of it is usable
         self._pumping = False
         self._again = False
@@ -60,7 +61,8 @@ class Router:
         """Take over settings; what is under way goes on under the new ones."""
         self.settings = settings
         self._aggregated = settings.aggregated
-        self._by_prefix = settings.affinity == "prefix"
+        if settings.affinity != self._affinity:
+            self._affinity, self._prefixes = settings.affinity, index(settings.affinity)
         objective = settings.objectives.ttft_seconds
         shed = settings.limits.shed_when_late and objective is not None
         self._shed_seconds = SHED_FACTOR * objective if shed and objective is not None else None
@@ -87,12 +89,9 @@ class Router:
         body, now = exchange.body, exchange.arrived
         exchange.aggregated = self._aggregated
         exchange.tokens = tokens = self.ledger.prompt_tokens(body)
-        affine = None
-        if self._by_prefix:
-            exchange.blocks = prompt_blocks(body.prompt)
-            affine, held = self._prefixes.find(exchange.blocks)
-            if held:
-                exchange.tokens = max(1.0, tokens * (1 - held / len(body.prompt)))
+        exchange.beginning = beginning = self._prefixes.find(body.prompt, self.fleet.backends)
+        if beginning.held:
+            exchange.tokens = max(1.0, tokens * (1 - beginning.held / len(body.prompt)))
         exchange.expected = PATIENCE * self.ledger.arrived(exchange, time.time())
         self.exchanges[exchange.key] = exchange
         self.holding.waiting += exchange.request.size
@@ -104,7 +103,7 @@ class Router:
         if self._shed_seconds is not None and self._prefill.late_seconds() > self._shed_seconds:
             exchange.refuse(ClientError(429, "too many requests are late already; try again later", retry_after=1))
             return
-        job = Job(exchange.key, exchange.tokens, tokens, now, affine)
+        job = Job(exchange.key, exchange.tokens, tokens, now, beginning.replica)
         if self._decode_keeps_up():
             name = self._prefill.offer(job, now)
             if name is not None:
@@ -291,7 +290,7 @@ class Router:
         backend = self.fleet.backends[identity]
         exchange.aggregated = self._aggregated  # what it is now, not what it was when the request came
         self.metrics.prefill_queue.observe(now - exchange.joined)
-        self._prefixes.note(exchange.blocks, identity)
+        self._prefixes.sent(exchange.beginning, identity)
         if not exchange.aggregated:
             exchange.send_prefill(backend)
             return
