@@ -138,9 +138,9 @@ class Watch:
         gateways = self._world.gateways
         if not gateways:
             return None
-        tables = [gateway.windows.complete(now)[1] for gateway in gateways]
         known = min(WINDOWS, int(now / WINDOW_SECONDS))
-        return tuple(sum(values) for values in zip(*(table[WINDOWS - known :] for table in tables), strict=True))
+        tables = [gateway.windows.complete(now)[1][WINDOWS - known :] for gateway in gateways]
+        return tuple(tables[0] if len(tables) == 1 else map(sum, zip(*tables, strict=True)))
 
 
 def _pod(member: Member, now: float) -> Pod:

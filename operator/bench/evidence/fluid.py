@@ -1,0 +1,228 @@
+"""Weeks of load in rates: the two Azure-2024 weeks and ServeGen's m-mid fortnight; attainment, hours, and hours over the oracle's.
+
+The law has one default. Each rival's setting is the best of those that `frontier` draws, found on the first day of the very load;
+`static` is the cheapest fixed size that hindsight finds for all of it. Same engine, fleet, monitoring every 30 s, 60 s starts.
+
+    agreement   two loads of `settings`, each request by request and in rates: how far the two lie apart
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from math import ceil
+from typing import Any, NamedTuple
+
+from steelyard.decide.queue.judge import Objectives
+from steelyard.decide.scale import signals as law
+from steelyard.sim import fluid, spec, trace
+from steelyard.sim.flow import Flow, Lengths
+from steelyard.sim.gateway import admitted
+from steelyard.sim.oracle import cheapest_share
+from steelyard.sim.policies.choose import choose
+from steelyard.sim.policies.policy import Static
+from steelyard.sim.run import Result
+from steelyard.sim.scenario import DECODE, PREFILL, Scenario
+
+from bench.evidence import data, frontier
+from bench.evidence.engines import CLASS_32B
+from bench.evidence.settings import ATTAINMENT, TRACES, Setting
+
+DAY = 86400.0
+BUDGET = 200
+START = 60.0  # seconds
+EVERY = 30.0  # seconds between two scrapes, and two looks
+OBJECTIVES = Objectives(2.0, 0.05)
+WANTED = 0.95
+HOURS_APART, SHARES_APART = 0.10, 0.04  # what `agreement` allows
+SERVING = 0.9  # below this attainment, rates and requests may lie further apart: told, not judged
+LONG = 2.0  # accelerator-hours: of a shorter run the last answers, which rates leave out, are too large a part
+SPAN = 10.0  # seconds of one row of rates made from requests
+TUNED = 4  # settings of each rival that are tried
+BIN = 300.0  # seconds, of the oracle's needs
+
+
+class Load(NamedTuple):
+    """One load of weeks."""
+
+    name: str
+    flow: Flow
+
+
+def loads() -> list[Load]:
+    """Lengths of the weeks are those that were published for them as means, spread as in the requests of 2023."""
+    code, talk = (
+        [(a.prompt, a.answer) for a in found] for found in (data.azure_code(1.0), data.azure_conversation(1.0))
+    )
+    rows: list[tuple[str, str, Lengths, float, float, int]] = [
+        ("azure-2024 code, 7 days", "azure-2024-code-rate.csv.gz", Lengths.of(code, 2640, 22), 2.0, 1.0, 7),
+        ("azure-2024 conv, 7 days", "azure-2024-conv-rate.csv.gz", Lengths.of(talk, 1631, 106), 1.1, 1.0, 7),
+        ("servegen m-mid ÷10, 14 days", "servegen-m-mid-rate.csv.gz", Lengths.of(talk, 1155, 211), 1.2, 0.1, 14),
+    ]
+    found = []
+    for name, file, lengths, cv, scale, days in rows:
+        table = trace.rates(data.HERE / file)
+        found.append(
+            Load(name, Flow([(0.0, table[0][1]), *table[1:]], days * DAY, lengths, cv, scale).until(days * DAY))
+        )
+    return found
+
+
+def needs(flow: Flow) -> list[tuple[float, float, float]]:
+    """(Seconds, prefill replicas, decode replicas) of each row of the table, at the best rates of an engine."""
+    lengths = flow.lengths
+    context = lengths.prompt + lengths.answer / 2
+    held = admitted(CLASS_32B, context, OBJECTIVES.tpot_seconds)
+    writes = held / CLASS_32B.step_seconds(held, held * context)
+    reads = CLASS_32B.peak_prefill_rate()
+    begins = [begin for begin, _ in flow.rates] + [flow.end]
+    return [
+        (stop - begin, rate * flow.scale * lengths.prompt / reads, rate * flow.scale * lengths.answer / writes)
+        for (begin, rate), stop in zip(flow.rates, begins[1:], strict=True)
+    ]
+
+
+def scenario(flow: Flow, initial: dict[str, int] | None = None) -> Scenario:
+    """The service at the beginning: as many replicas as the first hour needs, and a third more."""
+    if initial is None:
+        first = needs(flow)[:8]
+        initial = {
+            role: max(1, ceil(1.33 * max(row[place] for row in first))) for place, role in ((1, PREFILL), (2, DECODE))
+        }
+    return Scenario(engine=CLASS_32B, objectives=OBJECTIVES, initial=initial, startup_seconds=START, scrape_seconds=EVERY,
+                    tick_seconds=EVERY)  # fmt: skip
+
+
+def told(given: Scenario) -> law.Service:
+    """What policies are told."""
+    return spec.told(given, ATTAINMENT, role_change=True, budget=BUDGET)
+
+
+def play(flow: Flow, policy: str) -> Result:
+    """One policy on one load."""
+    given = scenario(flow)
+    return fluid.play(given, flow, choose(policy, CLASS_32B, told(given)).make())
+
+
+def tuned(flow: Flow, name: str) -> str:
+    """The best setting of a rival on the first day."""
+    day = flow.until(DAY)
+    tried = {text: play(day, text) for text in frontier.settings(name, TUNED)}
+
+    def rank(text: str) -> tuple[float, float]:
+        result = tried[text]
+        return -min(WANTED, result.attainment), result.accelerator_hours
+
+    return min(tried, key=rank)
+
+
+def hindsight(flow: Flow) -> tuple[str, Result]:
+    """The cheapest fixed size that serves what is wanted: decode for its peak, prefill by bisection."""
+    rows = needs(flow)
+    decode = max(1, ceil(1.1 * max(row[2] for row in rows)))
+    low, high = 1, max(2, ceil(1.5 * max(row[1] for row in rows)))
+    best: tuple[str, Result] | None = None
+    while low < high or best is None:
+        middle = (low + high) // 2
+        sizes = {PREFILL: middle, DECODE: decode}
+        result = fluid.play(scenario(flow, sizes), flow, Static())
+        if result.attainment >= WANTED:
+            best, high = (f"static={middle}:{decode}", result), middle
+        else:
+            low = middle + 1
+            high = max(high, low)
+    return best
+
+
+def bound(flow: Flow, share: float) -> float:
+    """Accelerator-hours of the oracle that meets the objectives of the `share` of the requests with the shortest prompts."""
+    lengths = flow.lengths
+    rows = needs(flow)
+    work = 1 - _work_of_longest(lengths, 1 - share)
+    given = scenario(flow).initial
+    seconds = 0.0
+    for place, least, ready in ((1, work, given[PREFILL]), (2, share, given[DECODE])):
+        bins = _bins([(width, row) for width, *needed in rows for row in (needed[place - 1],)])
+        seconds += max(cheapest_share(bins, BIN, START, least, ready)[0], flow.end)
+    return seconds / 3600
+
+
+def _work_of_longest(lengths: Lengths, share: float) -> float:
+    """The share of the work that a share of the requests makes up, longest prompts first."""
+    return next((k / 100 for k, requests in enumerate(lengths.longest) if requests >= share), 1.0)
+
+
+def _bins(rows: Sequence[tuple[float, float]]) -> list[float]:
+    """A table of (seconds, value) as values of equal bins."""
+    found: list[float] = []
+    at = 0.0
+    for width, value in rows:
+        at += width
+        found += [value] * (round(at / BIN) - len(found))
+    return found
+
+
+def day_of_code() -> tuple[Setting, Flow]:
+    """The Azure-2024 code day of `settings`, an hour long, as rates: what AS_THEY_COME of `sim/flow` was fitted on."""
+    setting = next(one for one in TRACES if one.name.startswith("azure-2024"))
+    speed, first, last = 24.0, 6 * 3600.0, 30 * 3600.0
+    inside = [row for row in trace.rates(data.HERE / "azure-2024-code-rate.csv.gz") if first <= row[0] < last]
+    rates = [(max(0.0, at - first) / speed, rate) for at, rate in inside]
+    lengths = Lengths.of([(a.prompt, a.answer) for a in data.azure_code(1.0)])
+    return setting, Flow([(0.0, rates[0][1]), *rates[1:]], (last - first) / speed, lengths, 2.0, 0.35)
+
+
+def conversations() -> tuple[Setting, Flow]:
+    """Azure's conversations ×10, six minutes, as rates of ten seconds."""
+    setting = next(one for one in TRACES if one.name.startswith("azure-conv"))
+    arrivals = setting.arrivals(0)
+    counts = [0.0] * (int(arrivals[-1].at / SPAN) + 1)
+    for arrival in arrivals:
+        counts[int(arrival.at / SPAN)] += 1 / SPAN
+    lengths = Lengths.of([(a.prompt, a.answer) for a in arrivals])
+    return setting, Flow([(SPAN * n, rate) for n, rate in enumerate(counts)], arrivals[-1].at, lengths, 1.1)
+
+
+def agreement() -> list[dict[str, Any]]:
+    """The same loads by requests and by rates: the law from its usual start, and fixed sizes."""
+    rows = []
+    for (setting, flow), sizes in (
+        (day_of_code(), ((3, 1), (4, 1), (5, 1))),
+        (conversations(), ((5, 3), (7, 3), (7, 2))),
+    ):
+        for policy, initial in (
+            ("ours", dict(setting.initial)),
+            *((f"static={p}:{d}", {PREFILL: p, DECODE: d}) for p, d in sizes),
+        ):
+            given = setting.scenario(initial=initial)
+            exact, liquid = (
+                run(choose(policy, CLASS_32B, setting.told(given)).make())
+                for run in (partial(setting.run, given), partial(fluid.play, given, flow))
+            )
+            rows.append({"load": setting.name, "policy": policy, "requests": _pair(exact), "rates": _pair(liquid)})
+    return rows
+
+
+def compare() -> dict[str, Any]:
+    """All of it."""
+    rows: list[dict[str, Any]] = []
+    for load in loads():
+        played = [("ours", play(load.flow, "ours"))]
+        played += [(text, play(load.flow, text)) for name in frontier.SPACE for text in (tuned(load.flow, name),)]
+        played.append(hindsight(load.flow))
+        for text, result in played:
+            least = bound(load.flow, result.attainment)
+            rows.append({"load": load.name, "policy": text, "attainment": round(result.attainment, 4),
+                         "accelerator_hours": round(result.accelerator_hours, 1),
+                         "over_oracle": round(result.accelerator_hours / least, 3),
+                         "role_changes_per_minute": round(result.role_changes_per_minute, 3)})  # fmt: skip
+    both = agreement()
+    apart = max(abs(row["requests"][0] - row["rates"][0]) for row in both if row["requests"][0] >= SERVING)
+    long = [row for row in both if row["requests"][1] >= LONG]
+    dearer = max(abs(row["rates"][1] / row["requests"][1] - 1) for row in long)
+    mine = [row for row in rows if row["policy"] == "ours"]
+    ok = apart <= SHARES_APART and dearer <= HOURS_APART and all(row["over_oracle"] >= 1 for row in rows)
+    return {"name": "fluid", "ok": ok, "worst": min(row["attainment"] for row in mine), "wanted": WANTED, "rows": rows,
+            "agreement": both, "apart": round(apart, 4), "hours_apart": round(dearer, 4)}  # fmt: skip
+
+
+def _pair(result: Result) -> list[float]:
+    return [round(result.attainment, 4), round(result.accelerator_hours, 3)]
