@@ -43,10 +43,13 @@ test: setup ## what CI runs: lint, unit, property, chart, kernel and end-to-end 
 bench: setup ## gateway, operator and engine measured; writes docs/benchmarks (BENCH=gateway ARGS="--repeats 1 --no-write")
 	@for part in $(BENCH); do PYTHONPATH=operator $(PYTHON) -m bench.$$part $(ARGS) || exit 1; done
 
-evidence: setup ## what the simulator and the autoscaler are judged by, one JSON line an item (ONLY=name for one)
-	@PYTHONPATH=operator $(PYTHON) -m bench.evidence $(or $(ONLY),--all)
+evidence: setup ## what the simulator and the autoscaler are judged by; writes docs/evidence (ONLY=name prints one item's figures)
+	@PYTHONPATH=operator $(PYTHON) -m bench.evidence $(ONLY) $(ARGS)
+
+concepts: setup ## the plots of docs/concepts.md, made anew
+	@PYTHONPATH=operator $(PYTHON) -m bench.concepts
 
 compare-batching: setup ## static, dynamic, continuous and chunked batching side by side on a real model; writes docs/benchmarks
 	@PYTHONPATH=operator $(PYTHON) -m bench.batching $(ARGS)
 
-.PHONY: help setup demo clean-demo up down images generate lint unit test bench evidence compare-batching
+.PHONY: help setup demo clean-demo up down images generate lint unit test bench evidence concepts compare-batching
