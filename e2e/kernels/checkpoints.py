@@ -28,7 +28,11 @@ def test(whole: bool, in_kernels: Callable[[Sequence[str], bool], int]) -> int:
         variables = {**vllm.variables(), **ENGINE, "STEELYARD_CHECKPOINTS": str(folder)}
         variables["PYTHONPATH"] = os.pathsep.join([str(folder / "plugin"), variables["PYTHONPATH"]])
         interpreter = vllm.python(lambda text: print(text, file=sys.stderr, flush=True))
-        tests = ["tests/vllm"] if whole else ["tests/vllm/test_vllm_order.py", "tests/vllm/test_vllm_layers.py"]
+        tests = (
+            ["tests/vllm"]
+            if whole
+            else [f"tests/vllm/test_vllm_{name}.py" for name in ("order", "engine_order", "layers")]
+        )
         command = [str(interpreter), "-m", "pytest", "-q", "--confcutdir=tests/vllm", *tests]
         return subprocess.run(command, cwd=kernels.PROJECT, env=variables, check=False).returncode
 
