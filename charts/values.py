@@ -116,6 +116,10 @@ class SteelyardValues(Record):
     watch_namespaces: tuple[Name, ...] = ()
     """Namespaces whose services this operator serves; it then has no rights in others, and they must exist.
     Empty: all namespaces."""
+    node_cache: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._-]+)+$")] | None = None
+    """Folder of every node in which services may keep models (spec.model.cache.kind node), such as /var/lib/steelyard/models.
+    Each namespace has a folder of its own there. The user 65532 must be able to write in it, and the namespaces' pod security
+    must admit hostPath volumes. null: services may not."""
     prometheus_namespace: Name | None = None
     """Namespace that may scrape the metrics of operator, gateways and engines. null: none may."""
     prometheus: Prometheus = Prometheus()

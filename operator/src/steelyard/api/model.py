@@ -89,8 +89,9 @@ class Credentials(Record):
     """What the pod shows to where the weights are; nothing is ever written into the service itself."""
 
     secret_name: Annotated[str, Field(min_length=1, max_length=253)]
-    """Secret of the service's namespace. Key `token`: the token of a model hub. Keys `accessKeyId`, `secretAccessKey` and
-    `endpoint`: an object store."""
+    """Secret of the service's namespace. Of a model hub: key `token`, which may be left out where `cache` is used, and
+    `endpoint`, the address of another hub or a mirror. Of an object store: keys `accessKeyId`, `secretAccessKey` and
+    `endpoint`."""
 
 
 class OciSource(Record):
@@ -128,6 +129,25 @@ class ObjectSource(Record):
 ModelSource = OciSource | PvcSource | HubSource | ObjectSource
 
 
+class ModelCache(Record):
+    """Where the files of a hub's repository are kept for all replicas, fetched once and checked by their digests."""
+
+    kind: Literal["none", "claim", "node"] = "none"
+    """none: every replica fetches the files anew. claim: they are kept on a claim of the service's namespace, which all replicas
+    mount. node: they are kept on each node, apart for each namespace, in the folder that the installation has set aside for
+    that (nodeCache); without one it is refused. Whoever starts first fills it, the others wait. Default none."""
+    claim: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")] | None = (
+        None
+    )
+    """Name of the PersistentVolumeClaim; with kind claim. Replicas on several nodes need one that many nodes may write."""
+    files: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9_.*?\[\]!/ -]+$")], ...],
+        Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+    ] = ()
+    """Only the files whose path in the repository matches one of these shell patterns, such as *Q8_0.gguf. Default: all but
+    second copies of the weights in formats of other frameworks."""
+
+
 class ModelSpec(Record):
     """The model that is served."""
 
@@ -152,6 +172,8 @@ class ModelSpec(Record):
     """Most tokens of one request, prompt and answer together. Default 2048."""
     credentials: Credentials | None = None
     """What the pod shows to where the weights are. Default: nothing."""
+    cache: ModelCache = ModelCache()
+    """Where the files of a hub's repository (hf://) are kept for all replicas. Default: nowhere."""
     trust_remote_code: bool = False
     """Whether Python code in the model's repository may run in the engine. Only for repositories that you have read, at a
     fixed revision. Default false."""

@@ -87,6 +87,14 @@ def without_image(service: InferenceService, engine_images: Mapping[str, str]) -
     return (Refusal(Reason.INVALID_SPEC, "spec.engine.image", "(absent)", problem),)
 
 
+def without_node_cache(service: InferenceService, node_cache: str | None) -> tuple[Refusal, ...]:
+    """Refuse a cache on nodes where the installation has set no folder aside: paths of nodes are not the user's to mount."""
+    if service.spec.model.cache.kind != "node" or node_cache:
+        return ()
+    problem = "this installation keeps no models on nodes (chart value nodeCache); use kind claim"
+    return (Refusal(Reason.SETTING_NOT_SUPPORTED, "spec.model.cache.kind", "node", problem),)
+
+
 def message(found: tuple[Refusal, ...]) -> str:
     """Join refusals into the message of the condition `Accepted`."""
     text = "; ".join(str(refusal) for refusal in found)
@@ -109,11 +117,17 @@ def _name(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
 
 def _model_source(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
     engine, uri = service.spec.engine.name, service.spec.model.uri
-    schemes = ENGINES[engine].model_schemes
-    if schemes and uri.split("://")[0] not in schemes:
+    schemes, cached = ENGINES[engine].model_schemes, service.spec.model.cache.kind != "none"
+    if schemes and uri.split("://")[0] not in (*schemes, *(("hf",) if cached else ())):
         known = " or ".join(f"{scheme}://" for scheme in schemes)
-        problem = f"engine {engine} takes its weights from {known}; put them into an image or on a claim"
+        problem = (
+            f"engine {engine} takes its weights from {known}, or from hf:// by way of spec.model.cache; put them into an"
+            " image or on a claim, or set the cache"
+        )
         yield Refusal(Reason.MODEL_SOURCE_NOT_SUPPORTED, "spec.model.uri", uri, problem)
+    if cached and not schemes:
+        problem = f"engine {engine} reads no weights; leave it none"
+        yield Refusal(Reason.SETTING_NOT_SUPPORTED, "spec.model.cache.kind", service.spec.model.cache.kind, problem)
 
 
 def _accelerators(service: InferenceService, accelerators: Accelerators) -> Iterator[Refusal]:

@@ -60,8 +60,10 @@ def plan(
     autoscaled: bool = False,
     engine_images: Mapping[str, str] = NO_IMAGES,
     moment: Moment = Moment(),
+    node_cache: str | None = None,
 ) -> Plan:
-    """Decide by the rules above; `engine_images` are those that the installation names, by spec.engine.name."""
+    """Decide by the rules above; `engine_images` are those that the installation names, by spec.engine.name, and
+    `node_cache` the folder of nodes that it gives to models."""
     annotations = snapshot.service["metadata"].get("annotations") or {}
     paused = annotations.get(PAUSED) == "true"
     service, refusals = read(snapshot.service)
@@ -70,6 +72,7 @@ def plan(
         judgement = judged(service, snapshot.accelerators)
         refusals = accept.refusals(service, snapshot.accelerators, judgement)
         refusals += accept.without_image(service, engine_images)
+        refusals += accept.without_node_cache(service, node_cache)
     if service is None or refusals:
         return Plan(
             service,

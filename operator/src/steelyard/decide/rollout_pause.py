@@ -20,7 +20,9 @@ from steelyard.decide.rollout import Rollout
 from steelyard.decide.snapshot import Body
 
 WINDOW_SECONDS = 30  # that is looked back
-SEASON_SECONDS = 45.0  # that a new pod serves before an old one goes for it: the window, and a scrape, a tick and a look
+SEASON_SECONDS = (
+    45.0  # that a new pod serves before an old one goes for it: the window, and a scrape, a tick and a look
+)
 JUDGED_ENOUGH = 20  # requests of the window: of fewer, one that is late by chance would count for more than 5 %
 STALE_SECONDS = 120.0  # after which a share that was measured says nothing any more
 

@@ -19,6 +19,7 @@ class Site:
     image_pull_secrets: tuple[str, ...] = ()  # names of Secrets, which must exist in the services' namespaces
     prometheus_namespace: str | None = None  # may read metrics of engines and gateways
     operator_namespace: str | None = None  # may read the gateways' demand
+    node_cache: str | None = None  # folder of each node that keeps models; None: services may not use one
     engine_images: Mapping[str, str] = field(default_factory=dict)  # of engines that are not ours, by spec.engine.name
 
     def image_of(self, engine: str) -> str:

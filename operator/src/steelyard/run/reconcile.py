@@ -134,7 +134,8 @@ class Reconciler:
             return None
         judged = self.fleet.judged((namespace, name)) if self.fleet is not None else None
         moment = planning.Moment(now.timestamp(), judged)
-        return seen, planning.plan(seen.snapshot, self.fleet is not None, self.site.engine_images, moment)
+        images, nodes = self.site.engine_images, self.site.node_cache
+        return seen, planning.plan(seen.snapshot, self.fleet is not None, images, moment, nodes)
 
     def _carry_out(self, seen: Observation, plan: planning.Plan, done: Done) -> None:
         snapshot = seen.snapshot

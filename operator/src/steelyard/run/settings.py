@@ -67,6 +67,8 @@ class Settings(Record):
     """Secrets for the images of engines and gateways; each namespace with services needs them."""
     watch_namespaces: tuple[str, ...] = ()
     """Namespaces whose services are served; empty: all."""
+    node_cache: Annotated[str, Field(max_length=256, pattern=r"^(/[A-Za-z0-9._-]+)+$")] | None = None
+    """Folder of every node in which services may keep models, apart for each namespace. None: they may not."""
     prometheus_namespace: str | None = None
     """Namespace that may read metrics of engines and gateways."""
     lease_name: str = "steelyard-operator"
@@ -89,6 +91,7 @@ class Settings(Record):
             image_pull_secrets=tuple(secret.name for secret in self.image_pull_secrets),
             prometheus_namespace=self.prometheus_namespace,
             operator_namespace=operator_namespace,
+            node_cache=self.node_cache,
             engine_images={str(name): image for name, image in self.images.engines.items()},
         )
 

@@ -6,10 +6,17 @@ from steelyard.api.model import Adapter, HubSource, ObjectSource, OciSource, Pvc
 from steelyard.api.service import InferenceService
 from steelyard.build import security
 from steelyard.build.engines.parts import Body
+from steelyard.build.meta import FIRST_PROCESS
+from steelyard.decide.fingerprint import digest
 from steelyard.decide.site import Site
 
 MODELS = "/models"
 ADAPTERS = "/adapters"
+DEFAULT_REVISION = "main"
+DEFAULT_NODE_CACHE = (
+    "/var/lib/steelyard/models"  # as manifests are printed for people; the operator refuses without a setting
+)
+LOADER = "weights"  # the init container that brings them
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,7 @@ def weights(service: InferenceService, site: Site) -> Weights:
     readable: Body = {"name": "models", "mountPath": MODELS, "readOnly": True}
     if isinstance(source, OciSource):
         fill = {
-            "name": "weights",
+            "name": LOADER,
             "image": source.image,
             "imagePullPolicy": site.image_pull_policy,
             "command": ["cp", "-r", "/weights/.", f"{MODELS}/"],
@@ -43,6 +50,8 @@ def weights(service: InferenceService, site: Site) -> Weights:
     if isinstance(source, PvcSource):
         volume = {"name": "models", "persistentVolumeClaim": {"claimName": source.claim, "readOnly": True}}
         return Weights(_inside(source.path), None, (volume,), (readable,))
+    if isinstance(source, HubSource) and service.spec.model.cache.kind != "none":
+        return _cached(service, source, site)
     volume, mount = {"name": "models", "emptyDir": {}}, {"name": "models", "mountPath": MODELS}
     if isinstance(source, HubSource):
         return Weights(source.repository, source.revision, (volume,), (mount,), env=_hub(service))
@@ -50,6 +59,36 @@ def weights(service: InferenceService, site: Site) -> Weights:
         location = f"s3://{source.bucket}" + (f"/{source.path}" if source.path else "")
         return Weights(location, None, (volume,), (mount,), env=_object_store(service))
     raise ValueError(f"weights from {service.spec.model.uri} cannot be mounted; accept refuses such a service")
+
+
+def _cached(service: InferenceService, source: HubSource, site: Site) -> Weights:
+    """Have the loader see to it that the files are in the cache; the engine then reads a folder, and can change nothing there."""
+    cache = service.spec.model.cache
+    revision = source.revision or DEFAULT_REVISION
+    name = source.repository.replace("/", "--")
+    key = f"{name}-{digest([source.repository, revision, list(cache.files)])}"
+    fill = {
+        "name": LOADER,
+        "image": site.gateway_image,
+        "imagePullPolicy": site.image_pull_policy,
+        "command": [*FIRST_PROCESS, "steelyard-loader"],
+        "args": [
+            *(f"--repository={source.repository}", f"--revision={revision}", f"--cache={MODELS}", f"--key={key}"),
+            *(f"--file={pattern}" for pattern in cache.files),
+        ],
+        "env": [*_secret(service, {"HF_TOKEN": "token", "HF_ENDPOINT": "endpoint"}, optional=("token", "endpoint"))],
+        "volumeMounts": [{"name": "models", "mountPath": MODELS}],
+        "securityContext": security.CONTAINER,
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+    }
+    volume: Body = {"name": "models"}
+    if cache.kind == "claim":
+        volume["persistentVolumeClaim"] = {"claimName": cache.claim}
+    else:
+        folder = f"{site.node_cache or DEFAULT_NODE_CACHE}/{service.namespace}"
+        volume["hostPath"] = {"path": folder, "type": "DirectoryOrCreate"}
+    readable: Body = {"name": "models", "mountPath": MODELS, "readOnly": True}
+    return Weights(f"{MODELS}/{key}", None, (volume,), (readable,), (fill,))
 
 
 def adapter_location(adapter: Adapter) -> str:
@@ -76,7 +115,8 @@ def adapter_volumes(service: InferenceService) -> tuple[tuple[Body, ...], tuple[
 
 
 def _hub(service: InferenceService) -> tuple[Body, ...]:
-    return ({"name": "HF_HOME", "value": MODELS}, *_secret(service, {"HF_TOKEN": "token"}))
+    keys = {"HF_TOKEN": "token", "HF_ENDPOINT": "endpoint"}
+    return ({"name": "HF_HOME", "value": MODELS}, *_secret(service, keys))
 
 
 def _object_store(service: InferenceService) -> tuple[Body, ...]:
@@ -88,8 +128,10 @@ def _object_store(service: InferenceService) -> tuple[Body, ...]:
     return _secret(service, keys)
 
 
-def _secret(service: InferenceService, keys: dict[str, str]) -> tuple[Body, ...]:
-    """Variables from the service's credentials. A Secret may lack the key `endpoint`; without another the pod cannot start."""
+def _secret(
+    service: InferenceService, keys: dict[str, str], optional: tuple[str, ...] = ("endpoint",)
+) -> tuple[Body, ...]:
+    """Variables from the service's credentials. A Secret may lack the `optional` keys; without another the pod cannot start."""
     credentials = service.spec.model.credentials
     if credentials is None:
         return ()
@@ -100,7 +142,7 @@ def _secret(service: InferenceService, keys: dict[str, str]) -> tuple[Body, ...]
                 "secretKeyRef": {
                     "name": credentials.secret_name,
                     "key": key,
-                    **({"optional": True} if key == "endpoint" else {}),
+                    **({"optional": True} if key in optional else {}),
                 }
             },
         }

@@ -1,0 +1,241 @@
+"""The loader against a hub on loopback: once, resumed, checked, and nothing that leads outside or tells the token."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from steelyard.loader import transfer
+from steelyard.loader.errors import LoaderError, Refused
+from steelyard.loader.hub import File, Hub, Listing, inside
+from steelyard.loader.main import main
+from steelyard.loader.store import Store
+
+from e2e.hub import Repositories, serving
+
+REPOSITORY, KEY = "org/model", "org--model"
+BIG = bytes(range(256)) * 4096  # 1 MiB
+FILES = {
+    "config.json": b'{"architectures": ["Tiny"]}',
+    "model.safetensors": BIG,
+    "pytorch_model.bin": b"the same once more",
+    "onnx/model.onnx": b"and again",
+    "tokenizer/vocab.txt": b"a\nb\n",
+    "empty.txt": b"",
+}
+NEEDED = {"config.json", "model.safetensors", "tokenizer/vocab.txt", "empty.txt"}
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repositories:
+    folder = tmp_path / "hub"
+    for name, content in FILES.items():
+        path = folder / REPOSITORY / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    monkeypatch.setattr(transfer.fetch, "__defaults__", (lambda seconds: None,))
+    return Repositories(folder)
+
+
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cache", KEY)
+
+
+def there(at: Store) -> dict[str, bytes]:
+    return {p.relative_to(at.folder).as_posix(): p.read_bytes() for p in at.folder.rglob("*") if p.is_file()}
+
+
+def test_what_an_engine_needs_is_brought_once(served: Repositories, tmp_path: Path) -> None:
+    at = store(tmp_path)
+    with serving(served) as url:
+        assert at.fill(Hub(url), REPOSITORY, "main", ()) == len(NEEDED)
+        assert there(at) == {name: FILES[name] for name in NEEDED}
+        assert at.fill(Hub(url), REPOSITORY, "main", ()) == 0
+    assert sorted(served.asked) == sorted(f"{Path(name).name}@0" for name in NEEDED), "each file was asked for once"
+
+
+def test_named_files_alone_are_brought(served: Repositories, tmp_path: Path) -> None:
+    at = store(tmp_path)
+    with serving(served) as url:
+        at.fill(Hub(url), REPOSITORY, "main", ("*.bin", "config.json"))
+        assert set(there(at)) == {"config.json", "pytorch_model.bin"}
+        with pytest.raises(Refused, match=r"none of the repository's 6 files matches.*\*\.gguf"):
+            at.fill(Hub(url), REPOSITORY, "main", ("*.gguf",))
+
+
+def test_a_connection_that_breaks_is_resumed_where_it_broke(served: Repositories, tmp_path: Path) -> None:
+    served.cut = 300_000
+    at = store(tmp_path)
+    with serving(served) as url:
+        at.fill(Hub(url), REPOSITORY, "main", ("model.safetensors",))
+    assert there(at)["model.safetensors"] == BIG
+    assert served.asked == [f"model.safetensors@{start}" for start in (0, 300_000, 600_000, 900_000)]
+
+
+def test_a_hub_without_ranges_is_asked_for_the_whole_again(served: Repositories, tmp_path: Path) -> None:
+    at = store(tmp_path)
+    part = at.parts / "model.safetensors"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"half of another file")
+    served.ignores_ranges = True
+    with serving(served) as url:
+        at.fill(Hub(url), REPOSITORY, "main", ("model.safetensors",))
+    assert there(at)["model.safetensors"] == BIG
+
+
+def test_a_loader_that_was_killed_is_carried_on_by_the_next(served: Repositories, tmp_path: Path) -> None:
+    at = store(tmp_path)
+    at.parts.mkdir(parents=True)
+    (at.parts / "model.safetensors").write_bytes(BIG[:700_000])
+    with serving(served) as url:
+        at.fill(Hub(url), REPOSITORY, "main", ("model.safetensors",))
+    assert served.asked == ["model.safetensors@700000"]
+    assert there(at)["model.safetensors"] == BIG
+
+
+def test_it_gives_up_when_nothing_comes_and_keeps_what_came(served: Repositories, tmp_path: Path) -> None:
+    at = store(tmp_path)
+    with serving(served) as url:
+        listing = Hub(url).listing(REPOSITORY, "main")
+    [file] = [file for file in listing.files if file.path == "model.safetensors"]
+    at.parts.mkdir(parents=True)
+    (at.parts / file.path).write_bytes(BIG[:1000])
+    with pytest.raises(LoaderError, match="does not answer"):
+        transfer.fetch(
+            Hub(url), REPOSITORY, listing.commit, file, at.parts / file.path, at.folder / file.path, lambda n: None
+        )
+    assert (at.parts / file.path).read_bytes() == BIG[:1000]
+
+
+@pytest.mark.parametrize("damaged", [1, 99])
+def test_bytes_with_a_wrong_digest_are_never_put_in_place(damaged: int, served: Repositories, tmp_path: Path) -> None:
+    at, served.damaged = store(tmp_path), damaged
+    with serving(served) as url:
+        if damaged == 1:
+            at.fill(Hub(url), REPOSITORY, "main", ("model.safetensors",))
+            assert there(at)["model.safetensors"] == BIG
+            return
+        with pytest.raises(LoaderError, match="other bytes came than its digest says"):
+            at.fill(Hub(url), REPOSITORY, "main", ("model.safetensors",))
+    assert not (at.folder / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("how", ["bytes changed", "cut", "removed", "only touched"])
+def test_a_file_that_is_not_as_it_was_is_looked_at_and_brought_again(
+    how: str, served: Repositories, tmp_path: Path
+) -> None:
+    at = store(tmp_path)
+    with serving(served) as url:
+        at.fill(Hub(url), REPOSITORY, "main", ())
+        path = at.folder / "model.safetensors"
+        served.asked.clear()
+        if how == "bytes changed":
+            path.write_bytes(BIG[:-1] + b"!")
+        elif how == "cut":
+            path.write_bytes(BIG[:100])
+        elif how == "removed":
+            path.unlink()
+        else:
+            os.utime(path, (1, 1))
+        assert at.fill(Hub(url), REPOSITORY, "main", ()) == (how != "only touched")
+    assert served.asked == ([] if how == "only touched" else ["model.safetensors@0"])
+    assert there(at)["model.safetensors"] == BIG
+
+
+def test_a_branch_that_moved_brings_what_changed_and_drops_what_went(served: Repositories, tmp_path: Path) -> None:
+    at = store(tmp_path)
+    with serving(served) as url:
+        at.fill(Hub(url), REPOSITORY, "main", ())
+        with (at.folder / "config.json").open("rb") as open_elsewhere:
+            (served.folder / REPOSITORY / "config.json").write_bytes(b"{}")
+            (served.folder / REPOSITORY / "empty.txt").unlink()
+            assert at.fill(Hub(url), REPOSITORY, "main", ()) == 1
+            assert open_elsewhere.read() == FILES["config.json"], "an engine that has it open reads on"
+    assert set(there(at)) == NEEDED - {"empty.txt"}
+    assert there(at)["config.json"] == b"{}"
+
+
+def test_a_hub_that_is_down_is_no_obstacle_to_a_full_cache(served: Repositories, tmp_path: Path) -> None:
+    at = store(tmp_path)
+    with serving(served) as url:
+        at.fill(Hub(url), REPOSITORY, "main", ())
+        served.down = True
+        assert at.fill(Hub(url), REPOSITORY, "main", ()) == 0
+        (at.folder / "config.json").write_bytes(b"changed")
+        with pytest.raises(LoaderError, match="the hub says 503"):
+            at.fill(Hub(url), REPOSITORY, "main", ())
+
+
+def test_the_token_goes_to_the_hub_and_not_to_the_store_behind_it(served: Repositories, tmp_path: Path) -> None:
+    behind = Repositories(served.folder)
+    served.token = "hub-token"
+    with serving(behind) as files, serving(served) as url:
+        served.store = files
+        store(tmp_path).fill(Hub(url, "hub-token"), REPOSITORY, "main", ("model.safetensors",))
+        with pytest.raises(Refused, match=r"the hub says 401; name a token in spec\.model\.credentials"):
+            Hub(url).listing(REPOSITORY, "main")
+    assert served.tokens == ["Bearer hub-token"]
+    assert behind.tokens == [""]
+
+
+def test_a_repository_that_is_not_there_is_refused_at_once(served: Repositories) -> None:
+    with serving(served) as url, pytest.raises(Refused, match="org/other@main: the hub knows no such"):
+        Hub(url).listing("org/other", "main")
+
+
+@pytest.mark.parametrize("path", ["../up", "/etc/passwd", "a/../../b", "a\\b", "", "nul\0"])
+def test_names_that_lead_outside_are_refused(path: str) -> None:
+    with pytest.raises(Refused, match="would lead outside its folder"):
+        inside(path)
+
+
+def test_a_listing_that_is_nonsense_is_told(served: Repositories, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        Repositories, "listing", lambda self, repository: {"sha": "main", "siblings": [{"rfilename": "a"}]}
+    )
+    with serving(served) as url, pytest.raises(LoaderError, match="cannot be read"):
+        Hub(url).listing(REPOSITORY, "main")
+
+
+def test_no_room_is_told_with_figures(served: Repositories, tmp_path: Path) -> None:
+    class Vast(Hub):
+        def listing(self, repository: str, revision: str) -> Listing:
+            return Listing("c", (File("model.safetensors", 10**18, "sha256:0"),))
+
+    with pytest.raises(LoaderError, match=r"1000000000\.0 GB are to be fetched and the cache has [0-9.]+ GB left"):
+        store(tmp_path).fill(Vast("http://127.0.0.1:9"), REPOSITORY, "main", ())
+
+
+def test_two_pods_at_once_fill_it_once(served: Repositories, tmp_path: Path) -> None:
+    served.cut = 400_000  # so that it takes several answers
+    cache = tmp_path / "cache"
+    with serving(served) as url:
+        command = [sys.executable, "-m", "steelyard.loader.main", "--repository", REPOSITORY, "--cache", str(cache)]
+        command += ["--key", KEY]
+        env = {**os.environ, "HF_ENDPOINT": url}
+        both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) for _ in range(2)]
+        said = [one.communicate(timeout=120)[1] for one in both]
+    assert [one.returncode for one in both] == [0, 0], said
+    starts = [asked for asked in served.asked if asked.endswith("@0")]
+    assert sorted(starts) == sorted(f"{Path(name).name}@0" for name in NEEDED)
+    lines = [json.loads(line)["message"] for text in said for line in text.splitlines()]
+    assert sum("4 fetched" in line for line in lines) == 1
+    assert sum("0 fetched" in line for line in lines) == 1
+
+
+def test_failures_are_told_in_one_line_and_by_the_exit(
+    served: Repositories, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "secret-token")
+    with serving(served) as url:
+        monkeypatch.setenv("HF_ENDPOINT", url)
+        words = ["--cache", str(tmp_path), "--key", KEY]
+        assert main(["--repository", REPOSITORY, *words]) == 0
+        assert main(["--repository", "org/none", *words]) == 1
+    said = capsys.readouterr().err
+    assert "no such repository" in json.loads(said.splitlines()[-1])["message"]
+    assert "secret-token" not in said
