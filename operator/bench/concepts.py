@@ -40,7 +40,7 @@ def attainment() -> Picture:
     """What share of requests has its first token by when, at three rates."""
     lines = [
         Series(f"{rate:g} req/s", [(x, y) for x, y in _thin(_play(rate, 3, 5).record.ttft.cumulative()) if x < 20])
-        for rate in (20, 24, 27)
+        for rate in (27, 34, 38)
     ]
     lines.append(Series("objective", [(TTFT, 0.0), (TTFT, 1.0)]))
     return Picture("Three prefill and five decode replicas: when the first token is there", lines,
@@ -49,7 +49,7 @@ def attainment() -> Picture:
 
 def goodput() -> Picture:
     """Requests served, and those within the objectives, as the rate rises."""
-    rates = [12.0, 16.0, 20.0, 22.0, 24.0, 25.0, 26.0, 28.0, 32.0]
+    rates = [12.0, 18.0, 24.0, 28.0, 32.0, 36.0, 40.0, 46.0, 52.0]
     played = {ttft: [(rate, _play(rate, 3, 5, ttft)) for rate in rates] for ttft in (2.0, 0.5)}
     lines = [
         Series("completed", [(rate / 8, result.record.completed / SECONDS / 8) for rate, result in played[2.0]]),
@@ -87,9 +87,9 @@ def prefill() -> Picture:
 def ratio() -> Picture:
     """Attainment of every ratio of eight replicas, for three mixes."""
     mixes = (
-        ("long prompts: 4000 + 100", 10.0, 4000, 100),
-        ("1000 + 200", 26.0, 1000, 200),
-        ("long answers: 300 + 800", 16.0, 300, 800),
+        ("long prompts: 4000 + 100", 18.0, 4000, 100),
+        ("1000 + 200", 46.0, 1000, 200),
+        ("long answers: 300 + 800", 32.0, 300, 800),
     )
     lines = [
         Series(
@@ -116,7 +116,7 @@ def oracle() -> Picture:
         Series(f"the oracle, starts of {start:g} s", _steps(schedule(need, BIN, start)), "step")
         for start in (10.0, START)
     ]
-    return Picture("Azure's code trace at ten times its speed: the oracle bridges what is shorter than a start", lines,
+    return Picture("Bursts of Azure's code trace: what the oracle runs", lines,
                    Axis("seconds", least=0), Axis("prefill replicas", least=0))  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from math import ceil, floor, isfinite, log10
 Points = Sequence[tuple[float, float]]
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555555", "#000000")
-FILE_PALETTE = ("#2a8fce", "#d55e00", "#009e73", "#cc79a7", "#b98500", "#8a6fd1", "#808080", "#3fa7a7")
+FILE_PALETTE = ("#2a8fce", "#d55e00", "#009e73", "#c06a99", "#b98500", "#8a6fd1", "#808080", "#349595")
 FILE_STYLE = (
     "text{font:11px system-ui,sans-serif;fill:#737b84}.title{font-weight:600;font-size:13px}path{fill:none;stroke-width:1.8}"
     ".grid{stroke:#8c959f;stroke-opacity:.3}"
