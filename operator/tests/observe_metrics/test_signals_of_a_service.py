@@ -269,6 +269,18 @@ CASES: tuple[tuple[str, str, dict[str, Any], dict[str, Any]], ...] = (
         {"request_rate": 2.0, "uncached_rate": 1400.0, "mean_uncached": 700.0, "prefill_queue": 0.0},
     ),
     (
+        "another router",
+        "no gateway of ours has seen a request in its four minutes, and prefill replicas work: arrivals are what these take in",
+        {"arrivals": (0.0,) * 960, "change": {"arrived": {"": 0}, "uncached": {"": 0}}},
+        {"arrivals": None, "request_rate": 2.0, "uncached_rate": 1400.0, "mean_uncached": 700.0},
+    ),
+    (
+        "idle behind our gateway",
+        "the same where no replica works: nothing arrives",
+        {"arrivals": (0.0,) * 960, "change": {"arrived": {"": 0}, "uncached": {"": 0}, "prefills": {"p-0": 0}}},
+        {"arrivals": (0.0,) * 960, "request_rate": 0.0, "uncached_rate": 0.0},
+    ),
+    (
         "roles are the API server's",
         "a pod born in decode that prefills now counts where it works",
         {"of": pods(P0, D0, engine("d-1", "prefill", pool="decode"))},

@@ -1,7 +1,8 @@
 """Readings of Prometheus joined with the pods that exist: the `Signals` of one service at one tick.
 
 Roles come from the API server and never from a metric; rows of pods that do not exist are never looked at. A sum over pods
-is unknown as soon as one part of it is.
+is unknown as soon as one part of it is. Where another router sends requests past our gateways, arrivals are what the prefill
+replicas take in.
 """
 
 from collections.abc import Iterable, Mapping
@@ -56,6 +57,9 @@ def signals(
     ages = _ages(pods, readings, now)
     asked, kept = span_of(kept.interval), _timed(kept, ages, now)
     look = _Look(pods, readings, kept, ages, now, asked)
+    if look.passed_by(arrivals):
+        pods, arrivals = replace(pods, gateways=()), None
+        look = _Look(pods, readings, kept, ages, now, asked)
     kept = look.lengths(arrivals)
     replicas = tuple(look.replica(engine, tick_seconds) for engine in pods.engines)
     by_gateway = look.arrivals_known()
@@ -124,6 +128,15 @@ class _Look:
         self._now = now
         self._key = (pods.namespace, pods.service)
         self._span = asked
+
+    def passed_by(self, arrivals: tuple[float, ...] | None) -> bool:
+        """Whether requests reach the prefill replicas from elsewhere: no gateway has seen one for minutes, and they work."""
+        return (
+            bool(self._pods.gateways)
+            and arrivals is not None
+            and not any(arrivals)
+            and bool(self._on_prefill("prefills"))
+        )
 
     def lengths(self, arrivals: tuple[float, ...] | None) -> Kept:
         """Means of lengths; in an idle time there is none, and the last known one stays (A02)."""
