@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from steelyard.sim.oracle import cheapest, cheapest_share, needs
+from steelyard.sim.oracle import cheapest, cheapest_share, needs, schedule
 
 
 def brute(need, bin_seconds, start):
@@ -22,6 +22,14 @@ def brute(need, bin_seconds, start):
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.sampled_from([0.0, 1.0, 2.5, 7.0, 100.0]))
 def test_the_closed_form_is_the_best_of_all_schedules(need, start):
     assert cheapest(need, 2.0, start) == pytest.approx(brute(need, 2.0, start))
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=60), st.sampled_from([0.0, 1.0, 2.5, 7.0, 100.0]))
+def test_the_schedule_costs_what_the_closed_form_says(need, start):
+    ready = schedule(need, 2.0, start)
+    assert all(there >= wanted for there, wanted in zip(ready, need, strict=True))
+    starts = sum(max(0, now - before) for before, now in zip([0, *ready[:-1]], ready, strict=True))
+    assert sum(ready) * 2.0 + starts * start == pytest.approx(cheapest(need, 2.0, start))
 
 
 @given(st.lists(st.floats(0, 5), min_size=1, max_size=40), st.floats(0, 300))
