@@ -102,6 +102,8 @@ class Server:
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, list[str]], str | None]] = []
         self.hold: Event | None = None
+        self.sent: int | None = None  # bytes of an answer after which it stops
+        self.released = Event()
         self.running: Thread | None = None
         outer = self
 
@@ -117,7 +119,10 @@ class Server:
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
-                self.wfile.write(data)
+                self.wfile.write(data[: outer.sent])
+                if outer.sent is not None:
+                    self.wfile.flush()
+                    outer.released.wait(30)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
@@ -197,6 +202,21 @@ def test_answers_that_are_awaited_at_the_same_time_are_all_read(server: Server) 
     look = Prometheus(f"http://127.0.0.1:{server.port}").look()
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(look, [QUERY] * 40)) == [{("team-a", "chat"): 2.0}] * 40
+
+
+def test_an_answer_that_breaks_off_ends_its_look_and_no_other(server: Server) -> None:
+    """Each of twenty answers might take its whole time otherwise, one after the other."""
+    server.sent = 10
+    server.start()
+    prometheus = Prometheus(f"http://127.0.0.1:{server.port}", timeout_seconds=0.2)
+    look = prometheus.look()
+    for _ in range(3):
+        with pytest.raises(Unanswered, match="does not answer"):
+            look(QUERY)
+    assert len(server.asked) == 1
+    server.released.set()
+    server.sent = None
+    assert prometheus.look()(QUERY) == {("team-a", "chat"): 2.0}
 
 
 def test_a_server_that_is_not_there(server: Server) -> None:

@@ -30,6 +30,7 @@ class Keys:
     def __init__(self) -> None:
         self._places: dict[tuple[str, ...], dict[Key, int]] = {}
         self._words: dict[str, str] = {}
+        self.fault = ""  # why nothing more is asked in this look
 
     def places(self, labels: tuple[str, ...]) -> dict[Key, int]:
         """The places of keys with these labels; whoever reads an answer adds those that are new."""

@@ -55,7 +55,8 @@ class Access:
 class Prometheus:
     """One server; blocking, safe to share between threads. `timeout_seconds` bounds the wait for one answer.
 
-    Answers are awaited at the same time and read one after the other: what reading takes in memory, it takes once.
+    Answers are awaited at the same time and read one after the other: what reading takes in memory, it takes once. One that
+    breaks off in the middle ends its look, or each of the others might take as long.
     """
 
     def __init__(self, url: str, access: Access | None = None, timeout_seconds: float = 4) -> None:
@@ -72,7 +73,9 @@ class Prometheus:
 
     def ask(self, query: Query, keys: Keys | None = None) -> Vector:
         """Ask now. Raises `Unanswered`: not reached, refused, no vector, or only a part of the truth."""
-        headers = self._access.headers()
+        headers, keys = self._access.headers(), keys or Keys()
+        if keys.fault:
+            raise Unanswered(keys.fault)
         try:
             answer = self._pool.request(
                 "POST",
@@ -85,16 +88,25 @@ class Prometheus:
                 redirect=False,
                 preload_content=False,
             )
-            with self._reading:
-                try:
-                    data = answer.read(ANSWER_LIMIT + 1)
-                finally:
-                    answer.release_conn()
-                if len(data) > ANSWER_LIMIT:
-                    raise Unanswered(f"{self._url} answers with more than {ANSWER_LIMIT} bytes")
-                return parse(answer.status, data, query.labels, keys)
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as failure:
-            raise Unanswered(short(ADDRESS.sub("", f"{self._url} does not answer: {failure}"))) from failure
+            raise Unanswered(self._told(failure)) from failure
+        with self._reading:
+            if keys.fault:
+                answer.close()
+                raise Unanswered(keys.fault)
+            try:
+                data = answer.read(ANSWER_LIMIT + 1)
+            except (urllib3.exceptions.HTTPError, OSError) as failure:
+                keys.fault = self._told(failure)
+                raise Unanswered(keys.fault) from failure
+            finally:
+                answer.release_conn()
+            if len(data) > ANSWER_LIMIT:
+                raise Unanswered(f"{self._url} answers with more than {ANSWER_LIMIT} bytes")
+            return parse(answer.status, data, query.labels, keys)
+
+    def _told(self, failure: Exception) -> str:
+        return short(ADDRESS.sub("", f"{self._url} does not answer: {failure}"))
 
     def _form(self, query: Query) -> dict[str, str]:
         return {"query": query.text, "timeout": f"{self._timeout:g}s"}
