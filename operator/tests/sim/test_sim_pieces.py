@@ -1,11 +1,14 @@
 """The simulator's parts against brute force and small tables."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sim_worlds import SMALL, scenario
 from steelyard.sim.engine import Batching, Engine
 from steelyard.sim.histogram import Histogram
+from steelyard.sim.plots import Axis, Series, plot
 from steelyard.sim.prefix import PrefixCache
 from steelyard.sim.requests import Arrival
 from steelyard.sim.run import simulate
@@ -153,3 +156,17 @@ def test_kv_that_is_full_preempts_the_newest_and_everybody_completes():
     result = simulate(scenario(1, 1, engine=engine, decode_slots=8), [Arrival(0.0, 300, 400), Arrival(0.0, 300, 400)])
     assert result.preemptions >= 1
     assert result.record.completed == 2
+
+
+@pytest.mark.parametrize(
+    ("axis", "labels", "because"),
+    [
+        (Axis("s", logarithmic=True), ["0.01", "0.1", "1", "10"], "decades"),
+        (Axis("s", logarithmic=True, most=0.3), ["0.01", "0.02", "0.05", "0.1", "0.2"], "fewer than three decades"),
+        (Axis("s", logarithmic=True, least=0.0192, most=0.0243), ["0.02", "0.022", "0.024"], "no decade in it"),
+        (Axis("s", least=0), ["0", "10", "20", "30"], "even steps"),
+    ],
+)  # fmt: skip
+def test_axes_are_labelled_with_round_values(axis, labels, because):
+    drawn = plot("t", [Series("a", [(0.01, 0.0), (31.0, 1.0)])], axis, Axis("share", least=0, most=1))
+    assert re.findall(r'text-anchor="middle">([0-9.]+)<', drawn) == labels, because

@@ -18,6 +18,7 @@ FILE_STYLE = (
 )
 TITLE, LEGEND_ROW, LETTER = 24, 18, 6.3
 WIDTH, HEIGHT = 560, 260
+LEAST_TICKS = 3
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 12, 40
 
 
@@ -60,16 +61,25 @@ class _Scale:
         return self.first + share * (self.last - self.first)
 
     def ticks(self) -> list[float]:
-        """Round values to label."""
+        """Round values to label: of a logarithmic scale decades, over a short range halves and fifths of them, or even steps."""
         if self.logarithmic:
-            return [10.0**power for power in range(ceil(self.low - 1e-9), floor(self.high + 1e-9) + 1)] or [
-                10.0**self.low
-            ]
-        rough = (self.high - self.low) / 5
-        power = 10.0 ** floor(log10(rough))
-        step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
-        first = ceil(self.low / step - 1e-9)
-        return [n * step for n in range(first, floor(self.high / step + 1e-9) + 1)]
+            for within in ((1,), (1, 2, 5)):
+                powers = range(floor(self.low - 1e-9), floor(self.high + 1e-9) + 1)
+                found = [m * 10.0**power for power in powers for m in within]
+                found = [v for v in found if self.low - 1e-9 <= log10(v) <= self.high + 1e-9]
+                if len(found) >= LEAST_TICKS:
+                    return found
+            return _even(10**self.low, 10**self.high)
+        return _even(self.low, self.high)
+
+
+def _even(low: float, high: float) -> list[float]:
+    """About five round values from `low` to `high`."""
+    rough = (high - low) / 5
+    power = 10.0 ** floor(log10(rough))
+    step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
+    first = ceil(low / step - 1e-9)
+    return [n * step for n in range(first, floor(high / step + 1e-9) + 1)]
 
 
 def plot(title: str, series: Sequence[Series], across: Axis, up: Axis) -> str:
