@@ -99,6 +99,12 @@ def test_what_cannot_be_done_is_refused(spec: dict[str, Any], field: str) -> Non
     assert field in {refusal.field for refusal in refusals(service(spec), KNOWN)}
 
 
+def test_the_loader_shows_credentials_whatever_the_engine_knows_of_them() -> None:
+    cache = {"kind": "claim", "claim": "models"}
+    wish = service({"model": {"uri": URI, "cache": cache, "credentials": {"secretName": "hub"}}})
+    assert refusals(wish, KNOWN) == ()
+
+
 def test_nodes_are_the_installations_to_give() -> None:
     wish = service({"model": {"uri": URI, "cache": {"kind": "node"}}})
     [refusal] = without_node_cache(wish, None)

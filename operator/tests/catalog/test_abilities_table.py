@@ -34,8 +34,8 @@ NEUTRAL = {"auto", "false", "1", "Checkpoint", "chunked", "Disaggregated", "http
 OPERATORS = (
     "model.uri", "model.servedName", "model.contextLength", "model.shape", "engine.name", "engine.image", "engine.args",
     "engine.env", "accelerator", "resources", "template", "replicas", "routing.order", "routing.limits", "routing.replicas",
-    "routing.requestTimeout", "routing.apiKeys", "routing.affinity", "objectives", "autoscaling.mode", "autoscaling.budget",
-    "autoscaling.ratio", "autoscaling.roleChange", "rollout", "model.cache",
+    "routing.requestTimeout", "routing.apiKeys", "routing.affinity", "objectives", "autoscaling", "rollout",
+    "model.cache",
 )  # fmt: skip
 
 CELLS = [(engine, row) for engine, row in itertools.product(ENGINE_NAMES, ABILITIES)]

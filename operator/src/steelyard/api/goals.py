@@ -54,9 +54,9 @@ class ScheduledMinimum(Record):
     """A known peak: the fewest replicas for a while."""
 
     cron: Annotated[str, Field(min_length=9, max_length=128, pattern=r"^[0-9*,/ -]+$")]
-    """When it begins, as five fields of cron in UTC, such as "0 8 * * 1-5"."""
+    """When it begins, as five fields of cron in UTC (minute, hour, day of month, month, day of week), such as "0 8 * * 1-5"."""
     duration: Duration
-    """How long it lasts."""
+    """How long it lasts, at most 168h."""
     prefill: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Fewest replicas that read prompts meanwhile."""
     decode: Annotated[int, Field(ge=1, le=1000)] | None = None
@@ -81,8 +81,12 @@ class Autoscaling(Record):
     """Whether a running replica may change between prefill and decode where both pools run equal engines. Default
     Allowed."""
     standby: Annotated[int, Field(ge=0, le=100)] = 0
-    """Ready replicas of each role kept beyond the need. Not carried out yet: more than 0 is refused. Default 0."""
+    """Ready replicas of each role kept beyond the need, for what comes sooner than a replica starts. They take their share of the
+    load, and count in maxima, budget and cost like any other. The operator decides them by the load, so they need its
+    decisions (mode Auto or Recommend, and a Prometheus) and room between min and max. Default 0."""
     schedule: Annotated[
         tuple[ScheduledMinimum, ...], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = ()
-    """Known peaks, prepared for before the load comes. Not carried out yet: any entry is refused."""
+    """Known peaks: minima for a while, from when they begin; replicas are started so much earlier as a start was measured to
+    take. Of entries that overlap the largest counts. Afterwards the load decides; without a Prometheus nobody takes them away
+    again. In modes Recommend and Off nothing is written."""

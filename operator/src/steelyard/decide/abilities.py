@@ -18,7 +18,10 @@ LOADABLE = {"vllm": ("fp8", "int8", "nvfp4"), "sglang": ("fp8",)}  # formats tha
 def found(service: InferenceService) -> Iterator[Finding]:
     """Look at every setting that the spec writes, where it is written."""
     engine = service.spec.engine.name
+    cached = service.spec.model.cache.kind != "none"
     for place, name, value in written(service):
+        if cached and engine == "llama-cpp" and name.startswith("model.credentials"):
+            continue  # the loader shows them, not the engine
         row = row_of(name, value)
         if row is not None and (lack := row.lack(engine)) is not None:
             yield place, value, f"engine {engine}: {lack}"

@@ -16,7 +16,7 @@ from steelyard.api.names import LABEL_LIMIT, SUFFIXES
 from steelyard.api.reasons import Reason
 from steelyard.api.service import InferenceService
 from steelyard.catalog.engines import ENGINES
-from steelyard.decide import abilities, smuggling
+from steelyard.decide import abilities, schedule, smuggling
 from steelyard.decide.feasibility.judge import Judgement
 from steelyard.decide.feasibility.service import judged
 
@@ -256,6 +256,50 @@ def _budget(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
             return
 
 
+def _standby(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
+    """Refuse standby replicas that could never stand by."""
+    scaling = service.spec.autoscaling
+    if not scaling.standby:
+        return
+    field, value = "spec.autoscaling.standby", str(scaling.standby)
+    if scaling.mode == "Off":
+        problem = "in mode Off nothing is decided, so nothing stands by; set mode Auto or Recommend, or leave it 0"
+        yield Refusal(Reason.INVALID_SPEC, field, value, problem)
+    for role, spec in service.spec.roles.items():
+        room = spec.replicas.limit - spec.replicas.min
+        if room < scaling.standby:
+            problem = (
+                f"spec.{role}.replicas leaves room for {room} beyond min {spec.replicas.min}; raise max to at least"
+                f" {spec.replicas.min + scaling.standby}"
+            )
+            yield Refusal(Reason.INVALID_SPEC, field, value, problem)
+
+
+def _schedule(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
+    """Refuse peaks whose moments cannot be read, that are too long, or that ask for more than a role may have."""
+    for index, entry in enumerate(service.spec.autoscaling.schedule):
+        field = f"spec.autoscaling.schedule[{index}]"
+        try:
+            schedule.read(entry.cron)
+        except schedule.NotCron as unreadable_cron:
+            yield Refusal(Reason.INVALID_SPEC, f"{field}.cron", entry.cron, str(unreadable_cron))
+        if not 0 < entry.duration.seconds <= schedule.LONGEST_SECONDS:
+            problem = "it must be greater than zero and at most 168h; repeat the entry for longer peaks"
+            yield Refusal(Reason.INVALID_SPEC, f"{field}.duration", entry.duration, problem)
+        asked = {role: n for role in ("prefill", "decode", "aggregated") if (n := getattr(entry, role)) is not None}
+        if not asked:
+            problem = "it raises no minimum; name prefill, decode or aggregated"
+            yield Refusal(Reason.INVALID_SPEC, field, "(no role)", problem)
+        for role, number in asked.items():
+            bounds = service.spec.roles[role].replicas if role in service.spec.roles else None
+            if bounds is None:
+                problem = f"topology {service.spec.topology} has no such role; leave it out"
+                yield Refusal(Reason.INVALID_SPEC, f"{field}.{role}", str(number), problem)
+            elif number > bounds.limit:
+                problem = f"it is above spec.{role}.replicas.max {bounds.limit}; raise max, or lower it"
+                yield Refusal(Reason.INVALID_SPEC, f"{field}.{role}", str(number), problem)
+
+
 def _rollout(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
     objectives = service.spec.objectives
     judged = objectives.time_to_first_token is not None or objectives.time_per_output_token is not None
@@ -320,6 +364,8 @@ CHECKS: tuple[Check, ...] = (
     _resources,
     _bounds,
     _budget,
+    _standby,
+    _schedule,
     _rollout,
     _spread,
     _abilities,

@@ -25,6 +25,7 @@ from steelyard.decide.feasibility.judge import Judgement
 from steelyard.decide.feasibility.service import judged
 from steelyard.decide.rollout import Rollout, rollout
 from steelyard.decide.rollout_pause import Judged
+from steelyard.decide.schedule import scheduled
 from steelyard.decide.snapshot import Body, Revision, Snapshot
 
 NO_IMAGES: Mapping[str, str] = MappingProxyType({})
@@ -96,11 +97,16 @@ def plan(
         keep=current if up_to_date or paused else None,
         render=not up_to_date and not paused,
         spec_hash=wanted,
-        scales=() if paused else replicas.scales(service, {d.pool: d for d in snapshot.deployments}, autoscaled),
+        scales=() if paused else _scales(snapshot, service, autoscaled, moment.now),
         autoscaled=autoscaled,
         judgement=judgement,
         **(_rolling(snapshot, service if autoscaled else None, moment) if up_to_date and not paused else {}),
     )
+
+
+def _scales(snapshot: Snapshot, service: InferenceService, autoscaled: bool, now: float) -> tuple[replicas.Scale, ...]:
+    """The numbers of replicas to write, with the minima that hold now."""
+    return replicas.scales(scheduled(service, now), {d.pool: d for d in snapshot.deployments}, autoscaled)
 
 
 def _rolling(snapshot: Snapshot, service: InferenceService | None, moment: Moment) -> dict[str, Any]:

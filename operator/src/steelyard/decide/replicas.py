@@ -9,8 +9,9 @@ Law, first row that holds; `None` means that nothing is written:
 | no | Auto, without an autoscaler | what runs, brought into min..max, if that differs |
 | no | Auto, with one | nothing: the autoscaler writes it, within the bounds too (`decide/scale`) |
 
-The gateway's number is `routing.replicas` in every mode. "Never written" is read from the Deployment's own record of
-field owners, so that an operator killed between creation and scaling goes on where it stopped.
+Bounds are those of the moment: `schedule.py` raises minima for known peaks. The gateway's number is `routing.replicas` in every
+mode. "Never written" is read from the Deployment's own record of field owners, so that an operator killed between creation and
+scaling goes on where it stopped.
 """
 
 from collections.abc import Mapping
@@ -39,7 +40,7 @@ class Scale:
 def wanted(bounds: Replicas, mode: Mode, runs: int, written: bool, autoscaled: bool = False) -> int | None:
     """Decide one pool's number by the table above."""
     if not written:
-        return bounds.start
+        return bounds.clamp(bounds.start)
     if mode != "Auto" or autoscaled:
         return None
     clamped = bounds.clamp(runs)

@@ -24,8 +24,10 @@ from steelyard.decide.freshness import Scraped, metrics_fresh
 from steelyard.decide.rollout_pause import WINDOW_SECONDS, Judged
 from steelyard.decide.scale import law, stored
 from steelyard.decide.scale.decision import Decision, Memory
+from steelyard.decide.scale.learning import start_seconds
 from steelyard.decide.scale.signals import Phase, Signals
 from steelyard.decide.scale.spec import scaled
+from steelyard.decide.schedule import scheduled
 from steelyard.decide.status import Note, condition, previous_conditions, scaling_transitions
 from steelyard.observe import attainment, demand, readings
 from steelyard.observe.answers import Unanswered, Vector
@@ -139,7 +141,8 @@ class Autoscaler:
         decision = None
         if seen.service is None:
             return
-        spec = scaled(seen.service, seen.accelerators)
+        lead = start_seconds(known.memory.learnt, prior=0.0)  # known peaks are begun that much earlier
+        spec = scaled(scheduled(seen.service, now, lead), seen.accelerators)
         if spec.limits.mode != "Off" and set(seen.pods.asked) >= set(spec.limits.roles):
             decision = law.decide(spec, signal, known.memory)
             known.memory = decision.memory

@@ -35,6 +35,7 @@ from steelyard.run.starts import Starts
 FAULTS_UNTIL_TOLD = 3  # an error of ours is shown in status once it happened this often in a row
 NAMESPACE_GOING_SECONDS = 10.0
 ROLLING_SECONDS = 5.0  # between looks at a rollout that may have to wait
+SCHEDULE_SECONDS = 30.0  # between looks at a service with known peaks, where no autoscaler ticks
 LISTED = 6  # children named one by one in an event
 
 
@@ -91,6 +92,8 @@ class Reconciler:
         again, outcome = self.resync_seconds, "refused" if plan.refusals else "done"
         if plan.rollout is not None and rollout_pause.waits(plan.service):
             again = ROLLING_SECONDS
+        elif plan.service is not None and plan.service.spec.autoscaling.schedule and self.fleet is None:
+            again = min(again, SCHEDULE_SECONDS)
         try:
             if not plan.paused:
                 self._carry_out(seen, plan, done)

@@ -118,6 +118,7 @@ class Limits:
     ratio_min: Fraction | None = None
     ratio_max: Fraction | None = None
     role_change: bool = True
+    standby: int = 0  # replicas of each role to have beyond the need
     mode: Literal["Auto", "Recommend", "Off"] = "Auto"
 
 

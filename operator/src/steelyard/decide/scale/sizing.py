@@ -66,7 +66,7 @@ def by_role(seen: Scene, decode: Decode, prefill: Prefill) -> Sized:
     most = max(limits.roles[PREFILL].max, limits.roles[PREFILL].min)
     burst = alone.burst((1, most), seen.last_need(PREFILL))
     steady = replicas(prefill.steady)
-    writes = replicas(decode.total / FILL)
+    writes = max(1 if limits.standby else 0, replicas(decode.total / FILL))  # whoever stands by does so beside one that works
     kept = _kept(seen, {PREFILL: max(burst, steady), DECODE: writes})
     wanted = {role: _wanted(seen, kept, role) for role in (PREFILL, DECODE)}
     queued = seen.signals.prefill_queue_tokens or 0.0
@@ -154,11 +154,16 @@ def _kept(seen: Scene, needs: Mapping[str, int]) -> dict[str, Window]:
 
 
 def _wanted(seen: Scene, kept: Mapping[str, Window], name: str) -> int:
-    """The most of a window; while part of the picture is unknown nothing that is there is given up either."""
-    most = kept[name][0][1]
+    """The most of a window and what stands by; while part of the picture is unknown nothing that is there is given up either."""
+    most = kept[name][0][1] + _standby(seen, (name,) if name else seen.roles)
     if seen.whole:
         return most
     return max(most, seen.have[name] if name else sum(seen.have.values()))
+
+
+def _standby(seen: Scene, roles: tuple[str, ...]) -> int:
+    """Replicas to have beyond what is needed, of these roles together."""
+    return seen.service.limits.standby * len(roles)
 
 
 def _told(
@@ -172,13 +177,16 @@ def _told(
 ) -> Sized:
     """Say which term ruled: the largest, or the window where it holds more than is needed now."""
     ruling = max(terms, key=lambda term: ceil(term.replicas))
-    kept = sum(wanted.values())
+    spare = _standby(seen, seen.roles)
+    kept = sum(wanted.values()) - spare
     if kept > needed:
         words = f"{kept} were needed within the last {seen.window:.0f} s, {needed} are now"
         if not seen.whole:
             words = f"{kept} stay while part of the picture is unknown; {needed} are needed by what is known"
         ruling = Term("kept", kept, words)
         terms = (*terms, ruling)
+    if spare:
+        terms = (*terms, Term("standby", spare, f"{spare} are to stand by beyond the need (spec.autoscaling.standby)"))
     limited = fitted.limited_by
     if limited is LimitedBy.NONE and not seen.whole and kept > needed:
         limited = LimitedBy.METRICS_STALE

@@ -42,6 +42,7 @@ def scaled(service: InferenceService, accelerators: Mapping[str, Accelerator | N
             ratio_min=ratio(scaling.ratio.min) if scaling.ratio.min else None,
             ratio_max=ratio(scaling.ratio.max) if scaling.ratio.max else None,
             role_change=scaling.role_change == "Allowed" and _alike(service),
+            standby=scaling.standby,
             mode=scaling.mode,
         ),
         objectives=Objectives(
