@@ -40,6 +40,9 @@ unit: setup ## unit, property, chart and kernel tests
 test: setup ## what CI runs: lint, unit, property, chart, kernel and end-to-end tests
 	@$(PYTHON) -m e2e.checks --tests --cluster
 
+test-full: setup ## what `make test` leaves out: kernels against vLLM, llmcompressor, kvpress, and all techniques compared
+	@$(PYTHON) -m e2e.checks --left-out
+
 bench: setup ## gateway, operator and engine measured; writes docs/benchmarks (BENCH=gateway ARGS="--repeats 1 --no-write")
 	@for part in $(BENCH); do PYTHONPATH=operator $(PYTHON) -m bench.$$part $(ARGS) || exit 1; done
 
@@ -52,4 +55,4 @@ concepts: setup ## the plots of docs/concepts.md, made anew
 compare-batching: setup ## static, dynamic, continuous and chunked batching side by side on a real model; writes docs/benchmarks
 	@PYTHONPATH=operator $(PYTHON) -m bench.batching $(ARGS)
 
-.PHONY: help setup demo clean-demo up down images generate lint unit test bench evidence concepts compare-batching
+.PHONY: help setup demo clean-demo up down images generate lint unit test test-full bench evidence compare-batching

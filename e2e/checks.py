@@ -1,4 +1,4 @@
-"""`make test` and its parts: every check in order, one line each as they pass, what failed in full, and a count at the end."""
+"""`make test`, its parts, `make test-full`: checks in order, a line each as they pass, what failed in full, a count at the end."""
 
 from __future__ import annotations
 
@@ -47,6 +47,18 @@ def tests(cluster: bool) -> tuple[Check, ...]:
     return tuple(runs)
 
 
+def _kernels(name: str, *arguments: str) -> Check:
+    return Check(name, (sys.executable, "-m", "e2e.kernels", *arguments), True)
+
+
+# Hours of one core, and environments of several gigabytes.
+LEFT_OUT = (
+    _kernels("kernels: checkpoints of every format in vLLM", "vllm", "--whole"),
+    _kernels("kernels: other libraries' results", "oracles"),
+    _kernels("kernels: every technique on one model", "run", "--", "-m", "steelyard_kernels.cli", "compare", "--json"),
+)
+
+
 def install_llama() -> None:
     """Put the built llama.cpp wheel into the environment of the tests."""
     command = ["uv", "pip", "install", "--quiet", "--python", sys.executable, "--no-deps", str(wheels.llama_wheel())]
@@ -71,8 +83,8 @@ def run(check: Check) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Lint always; `--tests` adds the tests, `--cluster` those on a real cluster."""
-    checks = list(LINT)
+    """Lint; `--tests` adds the tests, `--cluster` those on a real cluster. `--left-out` runs what none of these does, alone."""
+    checks = list(LEFT_OUT if "--left-out" in arguments else LINT)
     if "--tests" in arguments:
         install_llama()
         checks += tests("--cluster" in arguments)

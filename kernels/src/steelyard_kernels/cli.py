@@ -1,4 +1,4 @@
-"""The command `steelyard-kernels`: compare the techniques on a real model, or convert that model."""
+"""The command `steelyard-kernels`: compare the techniques on a real model, convert that model, or learn rotations for one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tqdm import tqdm
+
 from steelyard_kernels.compare import page, results, subject
 from steelyard_kernels.model import gguf
+from steelyard_kernels.model.llama import Llama
+from steelyard_kernels.quantize import text
+from steelyard_kernels.quantize.source import open_source
+from steelyard_kernels.rotation import learned
 
 COMPARE = """
 Measure every technique on SmolLM2-135M: perplexity, bits a weight, error by layer, bytes of cache a token; print tables, and
@@ -59,6 +65,28 @@ def _convert(options: argparse.Namespace) -> int:
     return 0
 
 
+def _learn_rotations(options: argparse.Namespace) -> int:
+    if options.out.exists():
+        raise ValueError(f"{options.out} exists; name a new file")
+    source = open_source(options.folder)
+    windows = text.windows(
+        text.tokenizer_of(options.folder), options.text, None, options.samples, options.tokens, 0
+    ).calibration
+    tensors = source.others()
+    for number in range(source.shape.layers):
+        tensors |= source.layer(number)
+    with tqdm(desc="steps", unit="step", total=options.steps, file=sys.stderr) as bar:
+
+        def progress(step: int, loss: float) -> None:
+            bar.n = step
+            bar.set_postfix(loss=f"{loss:.3f}")
+
+        found = learned.learn(Llama(source.config, tensors), source.config, windows, options.steps, progress)
+    learned.write(found, options.out)
+    print(f"wrote {options.out}; a recipe uses it with `rotation: {options.out}`")
+    return 0
+
+
 def _model(options: argparse.Namespace) -> Path:
     path = options.model or os.environ.get("STEELYARD_GGUF")
     if not path:
@@ -79,6 +107,19 @@ def _parser() -> argparse.ArgumentParser:
     convert = commands.add_parser("convert", help="write a GGUF file of a Llama as a Hugging Face checkpoint")
     convert.add_argument("folder", type=Path, help="a new folder")
     convert.set_defaults(run=_convert)
+    learn = commands.add_parser(
+        "learn-rotations",
+        help="SpinQuant's rotations for a Hugging Face checkpoint, for a recipe of steelyard-quantize",
+    )
+    learn.add_argument("folder", type=Path, help="the checkpoint; all of it is in memory, in fp32")
+    learn.add_argument("out", type=Path, help="a new file, such as rotations.safetensors")
+    learn.add_argument("--steps", type=int, default=100, help="one window of text each (default: 100)")
+    learn.add_argument(
+        "--text", type=Path, help="what to learn on (default: the help texts of Python's standard library)"
+    )
+    learn.add_argument("--samples", type=int, default=100, help="windows of text (default: 100)")
+    learn.add_argument("--tokens", type=int, default=128, help="tokens a window (default: 128)")
+    learn.set_defaults(run=_learn_rotations)
     for one in (compare, convert):
         one.add_argument("--model", type=Path, help="the GGUF file (default: STEELYARD_GGUF)")
     return parser

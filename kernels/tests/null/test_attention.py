@@ -16,7 +16,7 @@ from steelyard_kernels.attention.merge import merge_ref
 from steelyard_kernels.attention.mla import absorb, expand, mla_decode, mla_decode_ref
 from steelyard_kernels.attention.paged import gather, store
 from steelyard_kernels.attention.prefill import prefill, prefill_ref
-from steelyard_kernels.attention.rotary import rotate_ref
+from steelyard_kernels.attention.rotary import Stretch, rates_of, rotate_ref
 
 HEADS = {"mha": (4, 4), "gqa": (6, 2), "mqa": (5, 1)}
 
@@ -151,14 +151,28 @@ def test_fp8_attention_is_near_attention_on_what_its_codes_mean() -> None:
     assert relative_error(prefill_fp8_ref(*quantized), prefill_ref(query, keys, values)[0]) < 0.1
 
 
-def test_turning_is_that_of_transformers_and_depends_on_distance_only() -> None:
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 512}
+
+
+@pytest.mark.parametrize(
+    ("scaling", "stretch"),
+    [
+        ({"rope_type": "default"}, None),
+        ({"rope_type": "linear", "factor": 4.0}, Stretch(4.0)),
+        ({"rope_type": "llama3", **LLAMA3}, Stretch(8.0, 512, 1.0, 4.0)),
+    ],
+)
+def test_turning_is_that_of_transformers_and_depends_on_distance_only(scaling: dict, stretch: Stretch | None) -> None:
     x = torch.randn(3, 11, 64)
-    positions = torch.arange(11) + 5
-    rope = LlamaRotaryEmbedding(LlamaConfig(head_dim=64, rope_theta=1e5, num_attention_heads=3, hidden_size=192))
+    positions, rates = torch.arange(11) * 40 + 5, rates_of(64, 1e5, stretch)
+    parameters = {"rope_theta": 1e5, **scaling}
+    rope = LlamaRotaryEmbedding(
+        LlamaConfig(head_dim=64, rope_parameters=parameters, num_attention_heads=3, hidden_size=192)
+    )
     cosine, sine = rope(x, positions[None])
     expected, _ = apply_rotary_pos_emb(x[None], x[None], cosine, sine)
-    torch.testing.assert_close(rotate_ref(x, positions, 1e5), expected[0], atol=1e-4, rtol=1e-4)
-    far, near = (rotate_ref(x.double(), positions + offset, 1e5) for offset in (700, 0))
+    torch.testing.assert_close(rotate_ref(x, positions, rates), expected[0], atol=1e-3, rtol=1e-3)
+    far, near = (rotate_ref(x.double(), positions + offset, rates) for offset in (700, 0))
     assert_near(far @ far.transpose(1, 2), near @ near.transpose(1, 2), scale=1e3)
 
 

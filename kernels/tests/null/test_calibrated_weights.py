@@ -10,7 +10,8 @@ from torch import Tensor
 from steelyard_kernels.model import gguf
 from steelyard_kernels.model.llama import Llama
 from steelyard_kernels.quant.awq import quantize_clipped, search_scale
-from steelyard_kernels.quant.gptq import output_error, quantize_gptq
+from steelyard_kernels.quant.fp8 import quantize_fp8
+from steelyard_kernels.quant.gptq import output_error, quantize_gptq, quantize_gptq_fp8
 from steelyard_kernels.quant.groups import quantize_groups
 from steelyard_kernels.quant.smooth import smoothing_scale
 from steelyard_kernels.quant.statistics import Statistics, collect
@@ -42,6 +43,18 @@ def test_gptq_beats_rounding_when_inputs_depend_on_each_other(by_activation: boo
     rounded = quantize_groups(weight, 3, group, symmetric).dequantize()
     better = quantize_gptq(weight, hessian, 3, group, symmetric, by_activation).dequantize()
     assert output_error(weight, better, hessian) < 0.6 * output_error(weight, rounded, hessian)
+
+
+@pytest.mark.parametrize("inputs", [96, 192, 320])
+def test_gptq_beats_rounding_to_fp8_with_the_same_scales(inputs: int) -> None:
+    _, hessian = correlated(inputs, 4 * inputs)
+    weight = torch.randn(24, inputs)
+    rounded, better = quantize_fp8(weight, "row"), quantize_gptq_fp8(weight, hessian)
+    torch.testing.assert_close(better.scale, rounded.scale, rtol=2**-8, atol=0)  # a file keeps it in bf16
+    assert torch.isfinite(better.dequantize()).all()
+    assert output_error(weight, better.dequantize(), hessian) < 0.6 * output_error(
+        weight, rounded.dequantize(), hessian
+    )
 
 
 def test_gptq_is_rounding_when_inputs_are_independent() -> None:

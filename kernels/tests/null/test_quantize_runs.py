@@ -2,12 +2,14 @@
 
 import json
 import shutil
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from compressed_tensors.compressors.base import BaseCompressor
 from compressed_tensors.quantization import QuantizationConfig
 from safetensors.torch import load_file, save_file
@@ -24,8 +26,12 @@ from steelyard_kernels.quantize.errors import QuantizeError
 from steelyard_kernels.quantize.recipe import PRESETS, Recipe
 from steelyard_kernels.quantize.report import REPORT
 from steelyard_kernels.quantize.run import Job
-from steelyard_kernels.quantize.source import LINEARS
+from steelyard_kernels.quantize.source import LINEARS, Source
+from steelyard_kernels.rotation import learned
+from steelyard_kernels.rotation.learned import Rotations
+from steelyard_kernels.rotation.spin import nearest_rotation
 
+REPOSITORY = Path(__file__).resolve().parents[3]
 SMALL = {"samples": 6, "tokens": 64}
 # The largest difference of logits, as a share of their size, that each preset may cause on the tiny model.
 WORST = {
@@ -66,6 +72,8 @@ def dequantized(folder: Path) -> dict[str, Tensor]:
                 for key in list(tensors)
                 if key.startswith(f"{linear}.")
             }
+            if "bias" in parts:
+                out[f"{linear}.bias"] = parts.pop("bias")
             if method == "compressed-tensors":
                 group = QuantizationConfig.model_validate(config).config_groups["group_0"]
                 weight = BaseCompressor.get_value_from_registry(config["format"]).decompress(parts, group)["weight"]
@@ -126,6 +134,55 @@ def test_awq_scales_o_proj_too_where_every_query_head_has_its_own_values(tmp_pat
     config = {**tiny_model.CONFIG, "num_key_value_heads": tiny_model.HEADS}
     before, after = logits(config, tensors_in(folder)), logits(config, dequantized(tmp_path / "out"))
     assert ((after - before).norm() / before.norm()).item() < WORST["int4-awq"]
+
+
+@pytest.mark.parametrize("rotation", ["none", "hadamard", "learned"])
+@pytest.mark.parametrize("name", ["int8", "int4-awq", "nvfp4"])
+def test_biases_and_rotations_leave_what_the_model_says(name: str, rotation: str, tmp_path: Path) -> None:
+    folder = tiny_model.write(tmp_path / "biased", kv_heads=tiny_model.HEADS, biased=True)
+    head = tiny_model.WIDTH // tiny_model.HEADS
+    if rotation == "learned":
+        rotation = str(tmp_path / "rotations.safetensors")
+        learned.write(
+            Rotations(*(nearest_rotation(torch.randn(n, n)) for n in (tiny_model.WIDTH, head)), []), Path(rotation)
+        )
+    runs.quantize(job(folder, tmp_path / "out", replace(PRESETS[name], rotation=rotation)))
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["tie_word_embeddings"] == (rotation == "none")
+    before = logits(json.loads((folder / "config.json").read_text()), tensors_in(folder))
+    after = logits(config, dequantized(tmp_path / "out"))
+    assert ((after - before).norm() / before.norm()).item() < WORST[name]
+
+
+def test_rotations_that_cannot_be_used_are_refused(folder: Path, tmp_path: Path) -> None:
+    small = tmp_path / "small.safetensors"
+    learned.write(Rotations(torch.eye(32), torch.eye(16), []), small)
+    for rotation, says in (("nowhere.safetensors", "cannot be read as rotations"), (str(small), "this model needs")):
+        with pytest.raises(QuantizeError, match=says):
+            runs.quantize(job(folder, tmp_path / "out", replace(PRESETS["int8"], rotation=rotation)))
+    assert list(tmp_path.iterdir()) == [small]
+
+
+def test_no_more_than_a_layer_is_in_memory(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, alive = Source.layer, []
+
+    def watched(source: Source, number: int) -> dict[str, Tensor]:
+        assert not [one for one in alive if one() is not None], (
+            f"layer {number - 1} is still held while {number} is read"
+        )
+        found = read(source, number)
+        alive.extend(weakref.ref(tensor) for tensor in found.values())
+        return found
+
+    monkeypatch.setattr(Source, "layer", watched)
+    runs.quantize(job(folder, tmp_path / "out", PRESETS["int4-gptq"]))
+    assert len(alive) == tiny_model.LAYERS * (len(LINEARS) + 2)
+
+
+def test_presets_are_the_values_of_the_api() -> None:
+    crd = yaml.safe_load((REPOSITORY / "crds" / "serving.steelyard.dev_inferenceservices.yaml").read_text())
+    found = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["quantization"]
+    assert set(found["properties"]["weights"]["enum"]) - {"auto", "none"} == set(PRESETS)
 
 
 @pytest.mark.parametrize(("name", "stop"), [("int4-gptq", 2), ("int8", 1)])
@@ -194,8 +251,9 @@ BAD = [
     ("broken config", lambda folder: (folder / "config.json").write_text("{"), "is no JSON"),
     ("another architecture", change_config(architectures=["GPT2LMHeadModel"]), "architecture GPT2LMHeadModel; supported are"),
     ("quantized already", change_config(quantization_config={"quant_method": "gptq"}), "quantized already"),
-    ("scaled positions", change_config(rope_scaling={"rope_type": "llama3"}), "rope scaling 'llama3'"),
-    ("biases", change_config(attention_bias=True), "attention_bias True"),
+    ("scaled positions", change_config(rope_scaling={"rope_type": "yarn"}), "rope scaling 'yarn' is not computed here"),
+    ("a sliding window", change_config(sliding_window=64), "sliding_window 64"),
+    ("biases are missing", change_config(attention_bias=True), r"lacks 12 of the tensors .*q_proj\.bias"),
     ("a tensor is missing", without(LAST), f"lacks 1 of the tensors .* among them {LAST}"),
     ("a shape differs", change_config(intermediate_size=96), "and config.json says"),
     ("a file is cut short", lambda folder: (folder / "part-0.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{"), "cannot be read"),
@@ -254,6 +312,7 @@ def test_the_command_reports_and_explains(folder: Path, tmp_path: Path, capsys: 
         ("weights: int4-gptq\nsmooth: 0.5", "SmoothQuant serves int8"),
         ("weights: int8\nsmooth: 1.5", "smooth is 1.5; it must be between 0 and 1"),
         ("weights: int8\nsamples: many", "samples is 'many'; it must be of type int"),
+        ("weights: ternary\nrotation: hadamard", "trained to be ternary must not be rotated"),
         ("weights: int8\nsample: 3", "no field 'sample'; there are weights, activations"),
         ("- fp8", "must be a mapping"),
         ("weights: [", "is no YAML"),

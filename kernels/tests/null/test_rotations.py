@@ -117,3 +117,20 @@ def test_learning_beats_a_fixed_rotation_where_the_data_have_a_structure() -> No
     losses = learn([learned], lambda: (x @ learned).abs().amax(-1).square().mean(), steps=60, rate=0.01)
     assert losses[-1] < losses[0]
     assert rounding_error(learned.detach()) < rounding_error(fixed)
+
+
+def test_turning_queries_and_keys_changes_no_score_and_spares_a_rounded_key_its_outliers() -> None:
+    """R3, after rotation by position."""
+    queries, keys = torch.randn(3, 20, 64, dtype=torch.float64), torch.randn(3, 30, 64, dtype=torch.float64)
+    keys[..., 5] *= 20  # a channel that is always large, as real keys have
+    scores = queries @ keys.transpose(1, 2)
+    turned = turn_ref(queries) @ turn_ref(keys).transpose(1, 2)
+    torch.testing.assert_close(turned, scores)
+
+    def four_bits(x: torch.Tensor) -> torch.Tensor:
+        step = x.abs().amax(-1, keepdim=True) / 7
+        return (x / step).round() * step
+
+    plain = queries @ four_bits(keys).transpose(1, 2) - scores
+    spread = turn_ref(queries) @ four_bits(turn_ref(keys)).transpose(1, 2) - scores
+    assert spread.norm() < 0.5 * plain.norm()

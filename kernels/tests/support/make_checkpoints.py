@@ -4,21 +4,18 @@ The first two layers in each format, which is enough to compare layers; with --w
 """
 
 import argparse
-import json
 import os
-import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-
-from safetensors.torch import save_file
 
 from steelyard_kernels.model import gguf
 from steelyard_kernels.quantize.recipe import PRESETS, of
 from steelyard_kernels.quantize.run import Job, quantize
 
-RECIPES = {name: PRESETS[name] for name in PRESETS if name != "nf4"} | {
+RECIPES = dict(PRESETS) | {
     "int4-gptq-ct": of({"weights": "int4-gptq", "layout": "compressed-tensors"}, "here"),
+    "nvfp4-rotated": of({"weights": "nvfp4", "rotation": "hadamard"}, "here"),
 }
 LAYERS = 2
 
@@ -30,24 +27,25 @@ def main() -> None:
     parser.add_argument("--whole", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        source = Path(scratch) / "smollm2"
-        gguf.write(gguf.read(Path(os.environ["STEELYARD_GGUF"])), source)
-        first = Path(scratch) / "first"
-        shutil.copytree(source, first, ignore=shutil.ignore_patterns("*.safetensors"))
+        source, first = Path(scratch) / "smollm2", Path(scratch) / "first"
         checkpoint = gguf.read(Path(os.environ["STEELYARD_GGUF"]))
-        kept = {
-            name: one
-            for name, one in checkpoint.tensors.items()
-            if ".layers." not in name or int(name.split(".")[2]) < LAYERS
-        }
-        save_file(kept, first / "model.safetensors")
-        config = {**json.loads((source / "config.json").read_text()), "num_hidden_layers": LAYERS}
-        (first / "config.json").write_text(json.dumps(config))
+        gguf.write(checkpoint, source)
+        gguf.write(first_layers(checkpoint, LAYERS), first)
         for name, recipe in RECIPES.items():
             small = replace(recipe, samples=4, tokens=64)
             _make(first, options.folder / name, small)
             if options.whole and name != "ternary":
                 _make(source, options.folder / f"whole-{name}", replace(small, samples=8, tokens=128))
+
+
+def first_layers(checkpoint: gguf.Checkpoint, count: int) -> gguf.Checkpoint:
+    """A model of the first layers alone."""
+    kept = {
+        name: one
+        for name, one in checkpoint.tensors.items()
+        if ".layers." not in name or int(name.split(".")[2]) < count
+    }
+    return checkpoint._replace(config={**checkpoint.config, "num_hidden_layers": count}, tensors=kept)
 
 
 def _make(source: Path, target: Path, recipe) -> None:

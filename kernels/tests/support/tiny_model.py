@@ -27,8 +27,8 @@ CONFIG = {
 }
 
 
-def write(folder: Path, kv_heads: int = KV_HEADS) -> Path:
-    """The checkpoint in a new folder: two safetensors files without an index, as small models have."""
+def write(folder: Path, kv_heads: int = KV_HEADS, biased: bool = False) -> Path:
+    """The checkpoint in a new folder: two safetensors files without an index, as small models have; `biased`: every linear."""
     generator = torch.Generator().manual_seed(7)
     head = WIDTH // HEADS
     sizes = {
@@ -47,6 +47,8 @@ def write(folder: Path, kv_heads: int = KV_HEADS) -> Path:
             share = 0.3 if name.endswith(("q_proj", "k_proj", "o_proj", "down_proj")) else 1.0
             weight = torch.randn(size, generator=generator) * share / size[1] ** 0.5
             tensors[f"model.layers.{layer}.{name}.weight"] = weight
+            if biased:
+                tensors[f"model.layers.{layer}.{name}.bias"] = 0.3 * torch.randn(size[0], generator=generator)
         for name in ("input_layernorm", "post_attention_layernorm"):
             # Gains that differ, so that some inputs matter more than others.
             gains = torch.exp(0.5 * torch.randn(WIDTH, generator=generator))
@@ -59,7 +61,8 @@ def write(folder: Path, kv_heads: int = KV_HEADS) -> Path:
         halves[number % 2][name] = tensor.bfloat16()
     for number, half in enumerate(halves):
         save_file(half, folder / f"part-{number}.safetensors")
-    (folder / "config.json").write_text(json.dumps({**CONFIG, "num_key_value_heads": kv_heads}))
+    more = {"num_key_value_heads": kv_heads, "attention_bias": biased, "mlp_bias": biased}
+    (folder / "config.json").write_text(json.dumps({**CONFIG, **more}))
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={one: number for number, one in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

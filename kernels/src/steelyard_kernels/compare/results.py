@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Container, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from statistics import mean, stdev
+from typing import Any, Final, NamedTuple
 
 from steelyard_kernels.compare import caches, single, turned, weights
 from steelyard_kernels.compare.subject import Subject
@@ -16,6 +18,9 @@ Results = dict[str, Any]
 
 
 CLAIM = 16  # windows that a statement in per cent needs
+FP8 = ("FP8 weights", "FP8 weights, FP8 inputs")  # as the preset chooses its codes
+TEXTS: Final = {"perplexity": "", "elsewhere": ", on another text"}
+"""What perplexities are called in a row, and how statements tell them apart."""
 
 
 class Ordering(NamedTuple):
@@ -61,31 +66,57 @@ def gather(subject: Subject, quick: bool, keep: Path | None, say: Say) -> Result
 
 def orderings(results: Results) -> list[Ordering]:
     """What is expected of any run; those whose parts a quick run leaves out are not among its orderings."""
-    of = {one["name"]: one["perplexity"] for part in ("weights", "caches", "rotations") for one in results[part]}
-    # A few windows say which of two is better, not by how many per cent.
+    rows = {one["name"]: _pooled(one) for part in ("weights", "caches", "rotations") for one in results[part]}
+    # A few windows, of both texts together, say which of two is better, not by how many per cent.
     exact = results["effort"]["windows"] >= CLAIM
     wanted: list[tuple[str, str, float | None]] = [
         ("INT3 GPTQ g64", "INT3 RTN g64", None),
         ("INT3 AWQ g64", "INT3 RTN g64", None),
-        ("FP8 weights", "bf16", 0.02) if exact else ("FP8 weights", "INT3 RTN g64", None),
+        *((name, "bf16", 0.02) if exact else (name, "INT3 RTN g64", None) for name in FP8),
         ("KIVI-4", "all, 16 bits", 0.01) if exact else ("KIVI-4", "KIVI-2", None),
         ("W4A4 QuaRot", "W4A4 RTN", None),
         ("W4A4 SpinQuant", "W4A4 QuaRot", None),
     ]
-    measured = [one for one in wanted if one[0] in of and one[1] in of]
-    found = [_within(left, right, share, of) if share else _less(left, right, of) for left, right, share in measured]
+    found = []
+    for left, right, share in wanted:
+        if left in rows and right in rows:
+            compare = _less if share is None else _within(share)
+            keys = tuple(TEXTS) if exact else ("both",)
+            keys = keys if "both" in rows[left] else ("perplexity",)
+            found += [compare(rows[left], rows[right], key, {**TEXTS, "both": ""}[key]) for key in keys]
     coded = {one["name"]: one["exact"] and one["share"] <= 0.85 for one in results["lossless"]}
     found += [Ordering(f"lossless, {name}: at least 15 % smaller and exact", holds) for name, holds in coded.items()]
     return found
 
 
-def _less(left: str, right: str, of: dict[str, float]) -> Ordering:
-    return Ordering(f"{left} {of[left]:.3f} ≤ {right} {of[right]:.3f}", of[left] <= of[right])
+def _pooled(row: Results) -> Results:
+    """The row with its perplexity over both texts, where it was judged on both."""
+    if "nll" not in row:
+        return row
+    return {**row, "both": math.exp(mean(row["nll"] + row["nll_elsewhere"]))}
 
 
-def _within(left: str, right: str, share: float, of: dict[str, float]) -> Ordering:
-    change = of[left] / of[right] - 1
-    return Ordering(f"{left} within {share:.0%} of {right}: {change:+.2%}", abs(change) <= share)
+def _less(left: Results, right: Results, key: str, where: str) -> Ordering:
+    says = f"{left['name']} {left[key]:.3f} ≤ {right['name']} {right[key]:.3f}{where}"
+    return Ordering(says, left[key] <= right[key])
+
+
+def _within(share: float) -> Callable[[Results, Results, str, str], Ordering]:
+    def compare(left: Results, right: Results, key: str, where: str) -> Ordering:
+        change = left[key] / right[key] - 1
+        says = f"{left['name']} within {share:.0%} of {right['name']}: {change:+.2%}{_spread(left, right, key)}{where}"
+        return Ordering(says, abs(change) <= share)
+
+    return compare
+
+
+def _spread(left: Results, right: Results, key: str) -> str:
+    """The standard error of a change, from the windows' differences, pair by pair."""
+    name = {"perplexity": "nll", "elsewhere": "nll_elsewhere"}[key]
+    if name not in left or len(left[name]) < 2:
+        return ""
+    differences = [one - other for one, other in zip(left[name], right[name], strict=True)]
+    return f" (± {stdev(differences) / len(differences) ** 0.5:.2%})"
 
 
 def _write(keep: Path | None, results: Results) -> None:

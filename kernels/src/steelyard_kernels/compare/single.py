@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+import triton
 from torch import Tensor
 
-from steelyard_kernels.attention.decode import paged_decode_ref
-from steelyard_kernels.attention.mla import mla_decode_ref
+from steelyard_kernels.attention.decode import paged_decode
+from steelyard_kernels.attention.mla import mla_decode
 from steelyard_kernels.compare import weights
 from steelyard_kernels.compare.subject import Subject
 from steelyard_kernels.compare.weights import fp8_inputs, int8_inputs
@@ -24,6 +25,7 @@ from steelyard_kernels.quant.statistics import Statistics
 
 LAYER_LINEAR = "model.layers.0.self_attn.q_proj"
 CONTEXT, BLOCK, REPEATS = 1024, 16, 5
+HEADS, WIDTH, LATENT, ROTARY = 16, 64, 256, 32
 
 
 @torch.no_grad()
@@ -60,27 +62,45 @@ def _eight(weight: Tensor) -> Tensor:
 
 
 def attention() -> list[dict[str, Any]]:
-    """Bytes of cache a token and layer in bf16, and the reference's time on this CPU for one decode step over CONTEXT tokens.
+    """Bytes of cache a token and layer in bf16, and the time of one decode step over CONTEXT tokens: the reference's on this CPU,
+    and the kernel's where there is a GPU (else None).
 
-    The same 16 query heads of 64 everywhere; MLA keeps a latent of 256 and a rotary part of 32. GPU times are unmeasured here.
+    The same 16 query heads of 64 everywhere; MLA keeps a latent of 256 and a rotary part of 32.
     """
-    heads, width, latent, rotary = 16, 64, 256, 32
-    table = torch.arange(CONTEXT // BLOCK).unsqueeze(0)
-    lengths = torch.tensor([CONTEXT])
-    query = torch.randn(1, heads, width)
-    found = []
-    for name, kv_heads in (("MHA, 16 key heads", 16), ("GQA, 4 key heads", 4), ("MQA, 1 key head", 1)):
-        keys, values = (torch.randn(CONTEXT // BLOCK, BLOCK, kv_heads, width) for _ in range(2))
-        spent = _seconds(partial(paged_decode_ref, query, keys, values, table, lengths))
-        found.append({"name": name, "bytes_per_token": 2 * 2 * kv_heads * width, "cpu_reference_us": spent * 1e6})
-    latents = torch.randn(CONTEXT // BLOCK, BLOCK, latent + rotary)
-    absorbed, turned = torch.randn(1, heads, latent), torch.randn(1, heads, rotary)
-    scale = (width + rotary) ** -0.5
-    spent = _seconds(lambda: mla_decode_ref(absorbed, turned, latents, table, lengths, scale))
-    found.append(
-        {"name": "MLA, latent 256 + 32", "bytes_per_token": 2 * (latent + rotary), "cpu_reference_us": spent * 1e6}
-    )
-    return [{**one, "gpu_us": None} for one in found]
+    kinds: list[tuple[str, int, Callable[[str], Callable[[], object]]]] = [
+        ("MHA, 16 key heads", 2 * 16 * WIDTH, partial(_paged_step, 16)),
+        ("GQA, 4 key heads", 2 * 4 * WIDTH, partial(_paged_step, 4)),
+        ("MQA, 1 key head", 2 * WIDTH, partial(_paged_step, 1)),
+        ("MLA, latent 256 + 32", LATENT + ROTARY, _mla_step),
+    ]
+    return [
+        {
+            "name": name,
+            "bytes_per_token": 2 * values,
+            "cpu_reference_us": _seconds(make("cpu")) * 1e6,
+            "gpu_us": triton.testing.do_bench(make("cuda")) * 1e3 if torch.cuda.is_available() else None,
+        }
+        for name, values, make in kinds
+    ]
+
+
+def _paged_step(kv_heads: int, device: str) -> Callable[[], object]:
+    kind = torch.float32 if device == "cpu" else torch.bfloat16
+    keys, values = (torch.randn(CONTEXT // BLOCK, BLOCK, kv_heads, WIDTH, dtype=kind, device=device) for _ in range(2))
+    query = torch.randn(1, HEADS, WIDTH, dtype=kind, device=device)
+    return partial(paged_decode, query, keys, values, *_pages(device))
+
+
+def _mla_step(device: str) -> Callable[[], object]:
+    kind = torch.float32 if device == "cpu" else torch.bfloat16
+    latents = torch.randn(CONTEXT // BLOCK, BLOCK, LATENT + ROTARY, dtype=kind, device=device)
+    absorbed, turned = (torch.randn(1, HEADS, size, dtype=kind, device=device) for size in (LATENT, ROTARY))
+    return partial(mla_decode, absorbed, turned, latents, *_pages(device), (WIDTH + ROTARY) ** -0.5)
+
+
+def _pages(device: str) -> tuple[Tensor, Tensor]:
+    """The table of pages and the length of one sequence of CONTEXT tokens."""
+    return torch.arange(CONTEXT // BLOCK, device=device).unsqueeze(0), torch.tensor([CONTEXT], device=device)
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -19,28 +19,31 @@ Activations = Callable[[str, Tensor], Tensor]
 
 
 class Effort(NamedTuple):
-    """How much is measured: evaluation windows of `tokens` tokens, calibration windows of CALIBRATION, each `every`th layer's
-    weights, long windows for caches, steps of learning."""
+    """How much is measured: evaluation windows of `tokens` tokens of each text, calibration windows of CALIBRATION, each
+    `every`th layer's weights, long windows for caches."""
 
     windows: int
     tokens: int
     samples: int
     every: int
     cache_windows: int
-    spin_steps: int
 
 
-FULL = Effort(windows=16, tokens=128, samples=10, every=1, cache_windows=16, spin_steps=30)
-QUICK = Effort(windows=3, tokens=128, samples=6, every=6, cache_windows=2, spin_steps=0)
+FULL = Effort(windows=16, tokens=256, samples=48, every=1, cache_windows=16)
+QUICK = Effort(windows=3, tokens=128, samples=8, every=6, cache_windows=2)
+LICENCE = Path("/usr/share/common-licenses/GPL-3")
+"""A text of another kind than the calibration's: Debian and what is made from it have it."""
 
 
 class Subject(NamedTuple):
-    """A model in fp32, its config, windows [n, tokens], a long text [tokens] for caches, and what is to be done."""
+    """A model in fp32, its config, windows [n, tokens] for calibration, of the same text and of another one for judging, long
+    ones for caches, and what is to be done."""
 
     model: Llama
     config: dict[str, Any]
     calibration: Tensor
     evaluation: Tensor
+    elsewhere: Tensor
     long: Tensor
     effort: Effort
 
@@ -52,41 +55,46 @@ class Subject(NamedTuple):
         """Of those linears' inputs over the calibration."""
         return collect(self.model, self.calibration, self.linears())
 
-    def perplexity(self, weights: dict[str, Tensor], activations: Activations | None = None) -> float:
-        """With some weights replaced, and inputs of the linears changed on their way."""
+    def changed(self, weights: dict[str, Tensor], activations: Activations | None = None) -> Llama:
+        """The model with some weights replaced, and inputs of the linears changed on their way."""
         model = Llama(self.config, {})
         model.weights = {**self.model.weights, **weights}
         model.on_input = activations
-        return perplexity(model, self.evaluation)
+        return model
+
+    def judge(self, model: Llama) -> dict[str, Any]:
+        """Perplexity on both texts, and the mean −ln p of each window, by which two models are compared pair by pair."""
+        same, other = (losses(model, windows) for windows in (self.evaluation, self.elsewhere))
+        found = {"perplexity": same.mean().exp().item(), "elsewhere": other.mean().exp().item()}
+        return {**found, "nll": same.tolist(), "nll_elsewhere": other.tolist()}
 
 
 @torch.no_grad()
-def perplexity(model: Llama, windows: Tensor) -> float:
-    """e to the mean −ln p of a token given those before it in its window."""
-    losses = [F.cross_entropy(model.forward(window)[:-1], window[1:]) for window in windows]
-    return torch.stack(losses).mean().exp().item()
+def losses(model: Llama, windows: Tensor) -> Tensor:
+    """Mean −ln p of a token given those before it in its window, [windows]."""
+    return torch.stack([F.cross_entropy(model.forward(window)[:-1], window[1:]) for window in windows])
 
 
-def load(path: Path, effort: Effort) -> Subject:
-    """From a GGUF file of SmolLM2. Texts are the help texts of Python's standard library, their last fifth held out.
-
-    A text of another kind would ask for far more calibration: GPTQ with a thousand tokens of these made the GPL-3 worse than
-    plain rounding does (perplexity 143 against 86, in a sixth of the layers).
-    """
+def load(path: Path, effort: Effort, other: Path = LICENCE) -> Subject:
+    """From a GGUF file of SmolLM2. Calibration: the help texts of Python's standard library but their last fifth, which is one of
+    the texts to judge by; `other` is the other one."""
     checkpoint = gguf.read(path)
     with torch.no_grad():
         model = Llama(checkpoint.config, checkpoint.tensors)
-    calibration, evaluation, long = (
-        text.windows(checkpoint.tokenizer, None, None, samples, tokens, judged)
-        for samples, tokens, judged in (
-            (effort.samples, CALIBRATION, 0),
-            (0, effort.tokens, effort.windows),
-            (0, PREFIX + SCORED, effort.cache_windows),
-        )
+
+    def windows(samples: int, tokens: int, judged: int, judge: Path | None = None) -> text.Windows:
+        return text.windows(checkpoint.tokenizer, None, judge, samples, tokens, judged)
+
+    return Subject(
+        model,
+        checkpoint.config,
+        windows(effort.samples, CALIBRATION, 0).calibration,
+        windows(0, effort.tokens, effort.windows).evaluation,
+        windows(0, effort.tokens, effort.windows, other).evaluation,
+        windows(0, PREFIX + SCORED, effort.cache_windows).evaluation,
+        effort,
     )
-    parts = calibration.calibration, evaluation.evaluation, long.evaluation
-    return Subject(model, checkpoint.config, *parts, effort)
 
 
-PREFIX, SCORED, CALIBRATION = 256, 32, 128
+PREFIX, SCORED, CALIBRATION = 256, 32, 256
 """Tokens of a long window that fill a cache, and those after them whose likelihood is measured; tokens of a calibration window."""

@@ -1,35 +1,27 @@
 """4-bit weights and 4-bit activations: as they are, with fixed rotations (QuaRot), and with learned ones (SpinQuant).
 
-The learning never rotates a weight. Rotated activations are rounded and turned back before the unrotated weight,
-    y = W · (Q(x·R)·Rᵀ),
-which equals what the rotated weight computes and costs tokens·n² instead of weights·n. Roundings pass gradients straight through.
-Weights stay exact while learning, as in the paper, and are rounded afterwards.
+SmolLM2's learned rotations lie beside this file; `steelyard-kernels learn-rotations` made them (`rotation.learned`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from steelyard_kernels.compare.subject import Subject, perplexity
+from steelyard_kernels.compare.subject import Subject
 from steelyard_kernels.model.llama import Llama
 from steelyard_kernels.quant.groups import quantize_groups
-from steelyard_kernels.rotation import spin
-from steelyard_kernels.rotation.hadamard import hadamard, random_rotation
+from steelyard_kernels.rotation import learned
+from steelyard_kernels.rotation.hadamard import random_rotation
+from steelyard_kernels.rotation.learned import Rotations, four_bits
 from steelyard_kernels.rotation.quarot import fold_norms, rotate_weights, turn_down
 
-BITS, GROUP, CLIP = 4, 64, 0.9
-RATE = 1.5
-
-
-def four_bits(x: Tensor) -> Tensor:
-    """A symmetric scale a token, at 0.9 of its maximum, rounded straight through."""
-    step = x.detach().abs().amax(-1, keepdim=True).clamp(min=1e-8) * CLIP / 7
-    return x + ((x.detach() / step).round().clamp(-8, 7) * step - x.detach())
+BITS, GROUP = 4, 64
+LEARNED = Path(__file__).with_name("smollm2-rotations.safetensors")
 
 
 @torch.no_grad()
@@ -44,70 +36,27 @@ def rounded(model: Llama, config: dict[str, Any], turned: bool) -> Llama:
 
 
 @torch.no_grad()
-def with_rotations(subject: Subject, residual: Tensor, value: Tensor) -> Llama:
+def with_rotations(subject: Subject, rotations: Rotations) -> Llama:
     """The model that computes the same on rotated activations, before any rounding."""
     folded = fold_norms(subject.model.weights, subject.model.shape.layers)
     out = Llama(subject.config, {})
-    out.weights = rotate_weights(folded, subject.model.shape, residual.float(), value.float())
+    out.weights = rotate_weights(folded, subject.model.shape, rotations.residual.float(), rotations.value.float())
     return out
-
-
-def learning_model(subject: Subject, residual: Tensor, value: Tensor) -> Llama:
-    """Folded, unrotated weights; each linear's input is rotated, rounded and turned back."""
-    out = Llama(subject.config, {})
-    out.weights = fold_norms(subject.model.weights, subject.model.shape.layers)
-    inner = hadamard(subject.model.shape.hidden) / subject.model.shape.hidden**0.5
-
-    def on_input(name: str, x: Tensor) -> Tensor:
-        if name.endswith("down_proj"):
-            return four_bits(x @ inner.T) @ inner
-        if name.endswith("o_proj"):
-            heads = x.unflatten(-1, (-1, len(value)))
-            return (four_bits((heads @ value).flatten(-2)).unflatten(-1, (-1, len(value))) @ value.T).flatten(-2)
-        return four_bits(x @ residual) @ residual.T
-
-    out.on_input = on_input
-    return out
-
-
-def learn(subject: Subject, steps: int) -> tuple[list[Tensor], list[float]]:
-    """R1 and R2 after `steps` steps from QuaRot's, one calibration window a step; and the losses on the way."""
-    shape = subject.model.shape
-    rotations = [
-        random_rotation(size, seed).float().requires_grad_() for seed, size in enumerate((shape.width, shape.head))
-    ]
-    model = learning_model(subject, *rotations)
-    count = 0
-
-    def loss() -> Tensor:
-        nonlocal count
-        window = subject.calibration[count % len(subject.calibration)]
-        count += 1
-        return F.cross_entropy(model.forward(window)[:-1], window[1:])
-
-    losses = spin.learn(rotations, loss, steps, RATE)
-    return [rotation.detach() for rotation in rotations], losses
 
 
 def measure(subject: Subject, done: Container[str]) -> Iterator[dict[str, Any]]:
-    """Perplexities at W4A4 of what is not `done`. SpinQuant comes only with steps to learn in."""
+    """Perplexities at W4A4 of what is not `done`."""
     shape = subject.model.shape
     if "W4A4 RTN" not in done:
         plain = rounded(subject.model, subject.config, turned=False)
-        yield {"name": "W4A4 RTN", "perplexity": perplexity(plain, subject.evaluation)}
+        yield {"name": "W4A4 RTN", **subject.judge(plain)}
     if "W4A4 QuaRot" not in done:
-        fixed = with_rotations(subject, random_rotation(shape.width, 0), random_rotation(shape.head, 1))
-        turned = rounded(fixed, subject.config, turned=True)
-        yield {"name": "W4A4 QuaRot", "perplexity": perplexity(turned, subject.evaluation)}
-    if subject.effort.spin_steps and "W4A4 SpinQuant" not in done:
-        rotations, losses = learn(subject, subject.effort.spin_steps)
-        learned = rounded(with_rotations(subject, *rotations), subject.config, turned=True)
-        yield {
-            "name": "W4A4 SpinQuant",
-            "perplexity": perplexity(learned, subject.evaluation),
-            "losses": losses,
-            "steps": subject.effort.spin_steps,
-        }
+        fixed = with_rotations(subject, learned.fixed(shape.width, shape.head))
+        yield {"name": "W4A4 QuaRot", **subject.judge(rounded(fixed, subject.config, turned=True))}
+    if "W4A4 SpinQuant" not in done:
+        rotations = learned.read(LEARNED, shape.width, shape.head)
+        model = rounded(with_rotations(subject, rotations), subject.config, turned=True)
+        yield {"name": "W4A4 SpinQuant", **subject.judge(model), "losses": rotations.losses}
 
 
 @torch.no_grad()

@@ -12,9 +12,8 @@ from steelyard_kernels.compare.subject import Activations, Subject
 from steelyard_kernels.quant import fp4, nf4
 from steelyard_kernels.quant.awq import quantize_clipped, search_scale
 from steelyard_kernels.quant.fp8 import quantize_fp8
-from steelyard_kernels.quant.gptq import quantize_gptq
+from steelyard_kernels.quant.gptq import quantize_gptq, quantize_gptq_fp8
 from steelyard_kernels.quant.groups import quantize_groups
-from steelyard_kernels.quant.smooth import smoothing_scale
 from steelyard_kernels.quant.statistics import Statistics
 from steelyard_kernels.quant.ternary import quantize_activations, ternarize
 
@@ -44,6 +43,16 @@ def gptq(bits: int) -> Change:
     return lambda name, weight, seen: quantize_gptq(weight, seen.hessian, bits, GROUP, by_activation=True).dequantize()
 
 
+def rounded_fp8(name: str, weight: Tensor, seen: Statistics) -> Tensor:
+    """A scale a row."""
+    return quantize_fp8(weight, "row").dequantize()
+
+
+def gptq_fp8(name: str, weight: Tensor, seen: Statistics) -> Tensor:
+    """GPTQ's codes for the same format, as the preset fp8 has them."""
+    return quantize_gptq_fp8(weight, seen.hessian).dequantize()
+
+
 def awq(bits: int) -> Change:
     """AWQ, a scale for each linear; q and k are not clipped."""
 
@@ -64,10 +73,10 @@ def double_nf4(name: str, weight: Tensor, seen: Statistics) -> Tensor:
     return nf4.Nf4(found.packed, largest).dequantize()
 
 
-def smooth_rows(name: str, weight: Tensor, seen: Statistics) -> Tensor:
-    """int8 rows of a weight that took over part of its inputs' size."""
-    scale = smoothing_scale(seen.largest, [weight], SMOOTH)
-    return quantize_groups(weight * scale, 8, weight.shape[1]).dequantize() / scale
+def plain_nf4(name: str, weight: Tensor, seen: Statistics) -> Tensor:
+    """NF4 with its magnitudes in 16 bits: 4.25 bits a weight, as many as INT4 by groups of 64 takes."""
+    found = nf4.quantize_nf4(weight)
+    return nf4.Nf4(found.packed, found.largest.bfloat16().float()).dequantize()
 
 
 def int8_inputs(name: str, x: Tensor) -> Tensor:
@@ -83,16 +92,16 @@ def fp8_inputs(name: str, x: Tensor) -> Tensor:
 
 TECHNIQUES = (
     Technique("bf16", 16, lambda name, weight, seen: weight),
-    Technique("FP8 weights", 8, lambda name, weight, seen: quantize_fp8(weight, "row").dequantize()),
-    Technique(
-        "FP8 weights, FP8 inputs", 8,
-        lambda name, weight, seen: quantize_fp8(weight, "row").dequantize(), fp8_inputs, quick=False,
-    ),
+    Technique("FP8 weights, rounded", 8, rounded_fp8, quick=False),
+    Technique("FP8 weights, rounded, FP8 inputs", 8, rounded_fp8, fp8_inputs, quick=False),
+    Technique("FP8 weights", 8, gptq_fp8),
+    Technique("FP8 weights, FP8 inputs", 8, gptq_fp8, fp8_inputs, quick=False),
     Technique(
         "INT8 weights, INT8 inputs", 8,
         lambda name, weight, seen: quantize_groups(weight, 8, weight.shape[1]).dequantize(), int8_inputs, quick=False,
     ),
     Technique("INT4 RTN g64", 4.25, rounded(4), quick=False),
+    Technique("NF4, magnitudes in 16 bits", 4.25, plain_nf4, quick=False),
     Technique("NF4, double quantization", 4.127, double_nf4, quick=False),
     Technique("NVFP4 weights", 4.5, lambda name, weight, seen: fp4.quantize_nvfp4(weight).dequantize(), quick=False),
     Technique("MXFP4 weights", 4.25, lambda name, weight, seen: fp4.quantize_mxfp4(weight).dequantize(), quick=False),
@@ -107,20 +116,33 @@ TECHNIQUES = (
 def measure(subject: Subject, quick: bool, done: Container[str]) -> Iterator[dict[str, Any]]:
     """One technique after another that is not `done`: perplexity, and each layer's relative error over the calibration."""
     statistics = subject.statistics()
+    earlier: tuple[Change, dict[str, Tensor], dict[str, float]] | None = None
     for technique in TECHNIQUES:
         if technique.name in done or (quick and not technique.quick):
             continue
-        changed, errors = {}, {}
-        for linear in subject.linears():
-            weight, seen = subject.model.weights[f"{linear}.weight"], statistics[linear]
-            new = changed[f"{linear}.weight"] = technique.change(linear, weight, seen)
-            errors[linear] = _error(weight[::SAMPLED], new[::SAMPLED], seen.hessian)
+        if (
+            earlier is None or earlier[0] is not technique.change
+        ):  # techniques that differ in inputs alone stand together
+            earlier = (technique.change, *_changed(subject, technique.change, statistics))
+        _, changed, errors = earlier
         yield {
             "name": technique.name,
             "bits": technique.bits,
-            "perplexity": subject.perplexity(changed, technique.activations),
+            **subject.judge(subject.changed(changed, technique.activations)),
             "error_by_layer": by_layer(errors),
         }
+
+
+def _changed(
+    subject: Subject, change: Change, statistics: dict[str, Statistics]
+) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """The new weights by name, and each linear's relative error."""
+    changed, errors = {}, {}
+    for linear in subject.linears():
+        weight, seen = subject.model.weights[f"{linear}.weight"], statistics[linear]
+        new = changed[f"{linear}.weight"] = change(linear, weight, seen)
+        errors[linear] = _error(weight[::SAMPLED], new[::SAMPLED], seen.hessian)
+    return changed, errors
 
 
 def _error(weight: Tensor, new: Tensor, hessian: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""NF4 as bitsandbytes stores it, which transformers reads (vLLM no longer does without a plug-in).
+"""NF4 as bitsandbytes stores it, which transformers reads, and vLLM with our plug-in (its own reader went in 0.32).
 
 A linear [outputs, inputs] becomes `weight` uint8 [outputs·inputs/2, 1], `weight.absmax` fp32 [blocks], `weight.quant_map` fp32 [16]
 and `weight.quant_state.bitsandbytes__nf4`, a JSON text as bytes. Magnitudes are fp32: 4.5 bits a weight.
@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from steelyard_kernels.quant.nf4 import BLOCK, LEVELS, Nf4
+
+METHOD = "bitsandbytes"
 
 
 def tensors_of(weight: Nf4, dtype: str = "bfloat16") -> dict[str, Tensor]:
@@ -30,7 +32,7 @@ def tensors_of(weight: Nf4, dtype: str = "bfloat16") -> dict[str, Tensor]:
 def config(dtype: str = "bfloat16") -> dict[str, Any]:
     """`quantization_config` of config.json."""
     return {
-        "quant_method": "bitsandbytes",
+        "quant_method": METHOD,
         "load_in_4bit": True,
         "load_in_8bit": False,
         "bnb_4bit_quant_type": "nf4",

@@ -1,6 +1,7 @@
 """A Llama in plain torch, in fp32, one sequence at a time: small enough to read, open where techniques change it.
 
     h = h + O·attention(norm(h));  h = h + down(silu(gate(norm(h))) · up(norm(h)))
+Linears add a bias where the weights have one, as Qwen 2's q, k and v do; rotary rates may be stretched as Llama 3's are.
 A quantizer replaces weights in `weights`; `on_input` sees each linear's input (calibration) and may return another one (quantized
 or rotated activations). Attention asks a `kv.cache.Cache` a layer for the keys and values that a query may see.
 """
@@ -14,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from steelyard_kernels.attention.rotary import rotate_ref
+from steelyard_kernels.attention.rotary import Stretch, rates_of, rotate_ref
 from steelyard_kernels.kv.cache import Cache, WholeCache
 
 OnInput = Callable[[str, Tensor], Tensor]
@@ -31,10 +32,14 @@ class Shape(NamedTuple):
     head: int
     theta: float
     epsilon: float
+    stretch: Stretch | None = None
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> Shape:
-        """The sizes in a config.json, also one written by transformers 5, which keeps θ among `rope_parameters`."""
+        """The sizes in a config.json, also one written by transformers 5, which keeps θ among `rope_parameters`.
+
+        ValueError where rotary rates are scaled in a way that is not computed here.
+        """
         heads, width = config["num_attention_heads"], config["hidden_size"]
         theta = config.get("rope_theta") or (config.get("rope_parameters") or {}).get("rope_theta", 10000.0)
         return Shape(
@@ -46,7 +51,22 @@ class Shape(NamedTuple):
             config.get("head_dim") or width // heads,
             theta,
             config["rms_norm_eps"],
+            stretch_of(config),
         )
+
+
+def stretch_of(config: Mapping[str, Any]) -> Stretch | None:
+    """How a config.json scales rotary rates; ValueError names a way that is not computed here."""
+    scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    kind = scaling.get("rope_type") or scaling.get("type") or "default"
+    if kind == "default":
+        return None
+    if kind == "linear":
+        return Stretch(scaling["factor"])
+    if kind == "llama3":
+        first = scaling["original_max_position_embeddings"]
+        return Stretch(scaling["factor"], first, scaling["low_freq_factor"], scaling["high_freq_factor"])
+    raise ValueError(f"rope scaling {kind!r} is not computed here; linear and llama3 are")
 
 
 class Llama:
@@ -54,6 +74,7 @@ class Llama:
 
     def __init__(self, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         self.shape = Shape.of(config)
+        self.rates = rates_of(self.shape.head, self.shape.theta, self.shape.stretch)
         self.weights = {name: tensor.float() for name, tensor in tensors.items()}
         self.on_input: OnInput | None = None
 
@@ -98,10 +119,10 @@ class Llama:
         if cache.rotates_at_read:
             keys, values = cache.extend(k, v)
             places = torch.arange(keys.shape[1])
-            keys, q = rotate_ref(keys, places, shape.theta), rotate_ref(q, places[-new:], shape.theta)
+            keys, q = rotate_ref(keys, places, self.rates), rotate_ref(q, places[-new:], self.rates)
         else:
-            keys, values = cache.extend(rotate_ref(k, positions, shape.theta), v)
-            q = rotate_ref(q, positions, shape.theta)
+            keys, values = cache.extend(rotate_ref(k, positions, self.rates), v)
+            q = rotate_ref(q, positions, self.rates)
         repeat = shape.heads // keys.shape[0]
         keys, values = keys.float().repeat_interleave(repeat, 0), values.float().repeat_interleave(repeat, 0)
         scores = q @ keys.transpose(1, 2) / shape.head**0.5
@@ -114,7 +135,7 @@ class Llama:
     def _linear(self, name: str, x: Tensor) -> Tensor:
         if self.on_input is not None:
             x = self.on_input(name, x)
-        return x @ self.weights[f"{name}.weight"].T
+        return F.linear(x, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias"))
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), self.weights[f"{name}.weight"], self.shape.epsilon)

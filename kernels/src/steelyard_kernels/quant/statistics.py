@@ -10,6 +10,9 @@ from torch import Tensor
 
 from steelyard_kernels.model.llama import Llama
 
+FIRST_READER = {"k_proj": "q_proj", "v_proj": "q_proj", "up_proj": "gate_proj"}
+"""Linears that read what another one read just before, and so share its statistics."""
+
 
 @dataclass
 class Statistics:
@@ -40,7 +43,8 @@ class Statistics:
 @torch.no_grad()
 def collect(model: Llama, windows: Tensor, names: Collection[str]) -> dict[str, Statistics]:
     """Run windows of tokens [windows, length] through the model and watch the inputs of the named linears."""
-    wanted = {name: Statistics.empty(model.weights[f"{name}.weight"].shape[1]) for name in names}
+    first = {name: _first_reader(name) for name in names}
+    wanted = {name: Statistics.empty(model.weights[f"{name}.weight"].shape[1]) for name in set(first.values())}
 
     def watch(name: str, x: Tensor) -> Tensor:
         if name in wanted:
@@ -53,4 +57,9 @@ def collect(model: Llama, windows: Tensor, names: Collection[str]) -> dict[str, 
             model.forward(window)
     finally:
         model.on_input = before
-    return wanted
+    return {name: wanted[reader] for name, reader in first.items()}
+
+
+def _first_reader(name: str) -> str:
+    block, _, part = name.rpartition(".")
+    return f"{block}.{FIRST_READER.get(part, part)}"

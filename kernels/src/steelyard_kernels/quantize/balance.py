@@ -1,8 +1,8 @@
 """Moves size between a layer's activations and weights without changing what the layer computes: AWQ's scales and SmoothQuant's.
 
 For a scale s of a linear's inputs, the linear's columns are multiplied by s and what makes the input is divided by it: a norm's
-gains (before q, k, v and before gate, up), up_proj's rows (before down_proj), or v_proj's rows (before o_proj, only where every
-query head has a value head of its own).
+gains (before q, k, v and before gate, up), up_proj's rows and bias (before down_proj), or v_proj's (before o_proj, only where
+every query head has a value head of its own).
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ def _fold(
 ) -> None:
     made = tensors[f"{maker}.weight"]
     tensors[f"{maker}.weight"] = made / (scale if made.dim() == 1 else scale[:, None])
+    if f"{maker}.bias" in tensors:
+        tensors[f"{maker}.bias"] = tensors[f"{maker}.bias"] / scale
     before = statistics[linears[0]]
     after = Statistics(
         before.hessian / scale[:, None] / scale, before.total / scale, before.largest / scale, before.tokens

@@ -13,7 +13,7 @@ from steelyard_kernels.quant import fp4
 from steelyard_kernels.quant.awq import quantize_clipped
 from steelyard_kernels.quant.fp4 import Fp4
 from steelyard_kernels.quant.fp8 import Fp8, quantize_fp8
-from steelyard_kernels.quant.gptq import quantize_gptq
+from steelyard_kernels.quant.gptq import quantize_gptq, quantize_gptq_fp8
 from steelyard_kernels.quant.groups import Groups, quantize_groups
 from steelyard_kernels.quant.nf4 import Nf4, quantize_nf4
 from steelyard_kernels.quant.statistics import Statistics
@@ -58,6 +58,8 @@ def bits(recipe: Recipe, group: int) -> float:
 def choose(recipe: Recipe, group: int, linear: str, weight: Tensor, known: Inputs) -> Codes:
     """The codes of a weight [outputs, inputs], their scales rounded to the type that the layout stores."""
     kind = recipe.weights
+    if kind == "fp8" and recipe.method == "gptq" and known.seen is not None:
+        return quantize_gptq_fp8(weight, known.seen.hessian, recipe.damping)
     if kind == "fp8":
         found = quantize_fp8(weight, "row")
         return found._replace(scale=found.scale.bfloat16().float())

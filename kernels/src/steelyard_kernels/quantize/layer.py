@@ -74,8 +74,8 @@ def quantize(
         balanced, seen = balance.activation_aware(tensors, prefix, seen, shape, group)
     elif seen is not None and recipe.smooth:
         balanced, seen = balance.smoothed(tensors, prefix, seen, recipe.smooth)
-    kind = next(iter(tensors.values())).dtype
-    stored = {name: tensor.to(kind) for name, tensor in balanced.items() if name.endswith("layernorm.weight")}
+    kind = tensors[f"{prefix}.input_layernorm.weight"].dtype  # linears that were rotated come in fp32
+    stored = {name: tensor.to(kind) for name, tensor in balanced.items() if name.endswith(("norm.weight", ".bias"))}
     meaning = {name: tensor.float() for name, tensor in stored.items()}
     known, errors = {}, {}
     for names in TOGETHER:

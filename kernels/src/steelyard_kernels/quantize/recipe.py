@@ -35,6 +35,9 @@ class Recipe:
     by_activation: bool = True  # GPTQ: the most active columns first, with static groups
     damping: float = 0.01  # GPTQ: this share of H's mean diagonal is added to it
     smooth: float = 0.0  # SmoothQuant's strength; 0: off
+    rotation: str = (
+        "none"  # folded into the weights first: none, hadamard (QuaRot), or a file of learned ones (SpinQuant)
+    )
     samples: int = 128  # windows of calibration text
     tokens: int = 512  # tokens a window
 
@@ -46,7 +49,7 @@ class Recipe:
 
 PRESETS: Final = MappingProxyType(
     {
-        "fp8": Recipe("fp8", "fp8"),
+        "fp8": Recipe("fp8", "fp8", method="gptq"),
         "int8": Recipe("int8", "int8", smooth=0.5),
         "int4-gptq": Recipe("int4-gptq", method="gptq", layout="gptq"),
         "int4-awq": Recipe("int4-awq", method="awq", layout="awq"),
@@ -65,7 +68,7 @@ LAYOUTS: Final = {
 }
 KINDS: Final[dict[str, tuple[type, ...]]] = {"str": (str,), "int": (int,), "bool": (bool,), "float": (float, int)}
 ACTIVATIONS: Final = {"fp8": ("fp8", "none"), "int8": ("int8",), "nvfp4": ("nvfp4", "none"), "ternary": ("int8",)}
-METHODS: Final = {"int4-gptq": ("gptq", "rtn"), "int4-awq": ("awq", "rtn")}
+METHODS: Final = {"fp8": ("gptq", "rtn"), "int4-gptq": ("gptq", "rtn"), "int4-awq": ("awq", "rtn")}
 
 
 def read(name: str) -> Recipe:
@@ -119,6 +122,10 @@ def _check(recipe: Recipe, where: str) -> None:
             raise QuantizeError(
                 f"{where}: {field} is {value!r}; with weights {recipe.weights} it may be {' or '.join(allowed)}"
             )
+    if recipe.rotation != "none" and recipe.weights == "ternary":
+        raise QuantizeError(
+            f"{where}: rotation is {recipe.rotation!r}; a model trained to be ternary must not be rotated"
+        )
     if recipe.smooth and recipe.weights != "int8":
         raise QuantizeError(
             f"{where}: smooth is {recipe.smooth}; SmoothQuant serves int8 weights with int8 activations only"

@@ -26,6 +26,7 @@ from steelyard_kernels.quantize.recipe import Recipe, as_mapping
 from steelyard_kernels.quantize.report import REPORT, Report
 from steelyard_kernels.quantize.source import LINEARS, Source, open_source
 from steelyard_kernels.quantize.workfolder import WorkFolder
+from steelyard_kernels.rotation import learned
 
 COPIED = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "vocab.json", "merges.txt",
           "generation_config.json", "chat_template.jinja", "added_tokens.json")  # fmt: skip
@@ -54,7 +55,7 @@ def quantize(job: Job, progress: Progress = lambda done, total: None) -> Report:
     started = time.monotonic()
     if job.target.exists():
         raise QuantizeError(f"{job.target} exists; name a new folder")
-    source = open_source(job.source)
+    source = _rotated(open_source(job.source), job.recipe)
     group = codes.settle_group(
         job.recipe, {source.places[f"model.layers.0.{name}.weight"].shape[1] for name in LINEARS}
     )
@@ -74,6 +75,18 @@ def quantize(job: Job, progress: Progress = lambda done, total: None) -> Report:
             work.remove()
             raise
     return report
+
+
+def _rotated(source: Source, recipe: Recipe) -> Source:
+    if recipe.rotation == "none":
+        return source
+    width, head = source.shape.width, source.shape.head
+    try:
+        if recipe.rotation == "hadamard":
+            return source.rotated(learned.fixed(width, head))
+        return source.rotated(learned.read(Path(recipe.rotation), width, head))
+    except ValueError as error:
+        raise QuantizeError(f"rotation {recipe.rotation!r} cannot be used: {error}") from error
 
 
 def _windows(job: Job) -> text.Windows | None:
@@ -184,9 +197,11 @@ def _file(number: int, source: Source) -> str:
 def _fingerprint(job: Job, source: Source, windows: text.Windows | None) -> str:
     """Equal for runs that would write the same."""
     files = sorted({place.file for place in source.places.values()})
+    rotations = source.rotations.residual.numpy().tobytes() if source.rotations else b""
     parts = [
         as_mapping(job.recipe),
         source.config,
+        hashlib.sha256(rotations).hexdigest(),
         [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files],
     ]
     return hashlib.sha256(json.dumps([*parts, windows.digest if windows else ""], sort_keys=True).encode()).hexdigest()
@@ -196,7 +211,7 @@ def _check_disk(job: Job, source: Source, group: int, windows: text.Windows | No
     """QuantizeError when the checkpoint and two rounds of hidden states would not fit."""
     linears = {f"model.layers.{number}.{name}.weight" for number in range(source.shape.layers) for name in LINEARS}
     weights = sum(torch.Size(source.places[name].shape).numel() for name in linears)
-    rest = sum(place.nbytes for name, place in source.places.items() if name not in linears)
+    rest = sum(place.nbytes for name, place in source.places.items() if name not in linears) + source.head_nbytes()
     hidden = (windows.calibration.numel() + 2 * windows.evaluation.numel()) * source.shape.width * 4 if windows else 0
     needed = int((weights * codes.bits(job.recipe, group) / 8 + rest + 2 * hidden) * SPARE)
     existing = next(_existing(job.target.absolute().parent))

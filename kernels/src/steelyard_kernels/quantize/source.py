@@ -13,8 +13,10 @@ from torch import Tensor
 
 from steelyard_kernels.model.llama import Shape
 from steelyard_kernels.quantize.errors import QuantizeError
+from steelyard_kernels.rotation import quarot
+from steelyard_kernels.rotation.learned import Rotations
 
-ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM")
+ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM")
 LINEARS = (
     "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
     "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
@@ -32,20 +34,44 @@ class Place(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A folder that was found complete: its config, sizes, and the place of every tensor."""
+    """A folder that was found complete: its config, sizes, the place of every tensor, and rotations to fold in while reading."""
 
     folder: Path
     config: dict[str, Any]
     shape: Shape
     places: Mapping[str, Place]
+    rotations: Rotations | None = None
 
     def layer(self, number: int) -> dict[str, Tensor]:
-        """One layer's tensors by their full names; QuantizeError when a value is not finite."""
-        return self._read(name for name in self.places if name.startswith(f"model.layers.{number}."))
+        """One layer's tensors by their full names, those that rotations change in fp32; QuantizeError when one is not finite."""
+        prefix = f"model.layers.{number}"
+        found = self._read(name for name in self.places if name.startswith(f"{prefix}."))
+        if self.rotations is None:
+            return found
+        residual, value, _ = self.rotations
+        folded = quarot.fold_layer(found, prefix)
+        turned = quarot.rotate_layer(folded, prefix, self.shape, residual, value, turned=False)
+        return {
+            name: one if name.endswith("proj.weight") else one.to(found[name].dtype) for name, one in turned.items()
+        }
 
     def others(self) -> dict[str, Tensor]:
-        """Embedding, last norm and head."""
-        return self._read(name for name in self.places if not name.startswith("model.layers."))
+        """Embedding, last norm and head, in the checkpoint's type."""
+        found = self._read(name for name in self.places if not name.startswith("model.layers."))
+        if self.rotations is None:
+            return found
+        kind = found["model.embed_tokens.weight"].dtype
+        turned = quarot.rotate_ends(quarot.fold_ends(found), self.rotations.residual)
+        return {name: tensor.to(kind) for name, tensor in turned.items()}
+
+    def rotated(self, rotations: Rotations) -> Source:
+        """The same model on rotated activations; a head that was the embedding becomes its own tensor."""
+        return self._replace(rotations=rotations, config={**self.config, "tie_word_embeddings": False})
+
+    def head_nbytes(self) -> int:
+        """What the head takes beyond the tensors that were found."""
+        copied = self.rotations is not None and "lm_head.weight" not in self.places
+        return self.places["model.embed_tokens.weight"].nbytes if copied else 0
 
     def nbytes(self) -> int:
         """What all tensors take."""
@@ -65,7 +91,10 @@ def open_source(folder: Path) -> Source:
     """Look the folder through; QuantizeError says what is missing or not supported."""
     config = _config(folder)
     places = _places(folder)
-    shape = Shape.of(config)
+    try:
+        shape = Shape.of(config)
+    except (ValueError, KeyError) as error:
+        raise QuantizeError(f"{folder / 'config.json'}: {error}") from error
     expected = _expected(shape, config)
     missing = [name for name in expected if name not in places]
     if missing:
@@ -80,9 +109,7 @@ def open_source(folder: Path) -> Source:
             )
     surplus = [name for name in places if name.startswith("model.layers.") and name not in expected]
     if surplus:
-        raise QuantizeError(
-            f"{surplus[0]} has no place in the architectures {' and '.join(ARCHITECTURES)} as read here"
-        )
+        raise QuantizeError(f"{surplus[0]} has no place in the architecture {config['architectures'][0]} as read here")
     return Source(folder, config, shape, places)
 
 
@@ -103,13 +130,9 @@ def _config(folder: Path) -> dict[str, Any]:
                                  "rms_norm_eps") if name not in config]  # fmt: skip
     if lacking:
         raise QuantizeError(f"{path} lacks {lacking[0]}")
-    scaling = config.get("rope_scaling") or {}
-    kind = scaling.get("rope_type") or scaling.get("type") or (config.get("rope_parameters") or {}).get("rope_type")
     unsupported = {
-        "rope scaling": kind if kind not in (None, "default") else None,
-        "sliding_window": config.get("sliding_window"),
-        "attention_bias": config.get("attention_bias"),
-        "mlp_bias": config.get("mlp_bias"),
+        # Qwen 2 names a window that it does not use unless it says so.
+        "sliding_window": config.get("sliding_window") if config.get("use_sliding_window", True) else None,
         "hidden_act": config.get("hidden_act") if config.get("hidden_act", "silu") != "silu" else None,
     }
     for name, value in unsupported.items():
@@ -159,9 +182,19 @@ def _expected(shape: Shape, config: Mapping[str, Any]) -> dict[str, tuple[int, .
     for layer in range(shape.layers):
         found |= {f"model.layers.{layer}.{name}.weight": size for name, size in zip(LINEARS, sizes, strict=True)}
         found |= {f"model.layers.{layer}.{name}.weight": (width,) for name in NORMS}
+        outputs = {name: size[0] for name, size in zip(LINEARS, sizes, strict=True)}
+        found |= {f"model.layers.{layer}.{name}.bias": (outputs[name],) for name in _biased(config)}
     found["model.norm.weight"] = (width,)
     vocabulary = config.get("vocab_size", 0)
     found["model.embed_tokens.weight"] = (vocabulary, width)
     if not config.get("tie_word_embeddings", False):
         found["lm_head.weight"] = (vocabulary, width)
     return found
+
+
+def _biased(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The linears of a layer that add a bias."""
+    if config["architectures"][0] == "Qwen2ForCausalLM":
+        return LINEARS[:3]
+    attention = LINEARS[:4] if config.get("attention_bias") else ()
+    return attention + (LINEARS[4:] if config.get("mlp_bias") else ())

@@ -1,8 +1,9 @@
 """What vLLM lacks for our checkpoints, offered through its own registries (entry point `vllm.general_plugins`).
 
-vLLM calls `register` in each of its processes, maybe more than once. It always adds the quantization method of ternary weights, and
-on a CPU a kernel for each format that has none there: 4-bit integers where the build lacks its own (it is made for AVX512 and AMX),
-NVFP4, and MXFP4. On a GPU vLLM's own kernels for those are better than ours, so nothing is added. Checked with vLLM 0.32.
+vLLM calls `register` in each of its processes, maybe more than once. It adds the quantization method of ternary weights, and
+the one of NF4 weights where nobody else has (an older vLLM, another plug-in). On a CPU it adds a kernel for each format that has
+none there: 4-bit integers where the build lacks its own (it is made for AVX512 and AMX), NVFP4, and MXFP4. On a GPU vLLM's own
+kernels for those are better than ours, so nothing is added. Checked with vLLM 0.32.
 """
 
 from __future__ import annotations
@@ -15,9 +16,14 @@ NEED_AVX512 = ("CPUWNA16LinearKernel", "Dynamic4bitLinearKernel", "ZentorchWNA16
 
 def register() -> None:
     """Called by vLLM. Registering twice changes nothing."""
-    from vllm.platforms import current_platform  # only vLLM's processes have it
+    from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS  # only vLLM's processes have it
+    from vllm.platforms import current_platform
 
+    from steelyard_kernels.formats.bitsandbytes import METHOD
     from steelyard_kernels.vllm_plugin import ternary as ternary  # registers on import
+
+    if METHOD not in QUANTIZATION_METHODS:
+        from steelyard_kernels.vllm_plugin import nf4 as nf4  # registers on import
 
     if current_platform.is_cpu():
         _register_cpu_kernels()
