@@ -279,3 +279,23 @@ def test_gateway_settings_change_without_rolling_the_gateway() -> None:
     before, after = gateway({}), gateway({"objectives": {"timeToFirstToken": "1s"}})
     assert before[0] != after[0]
     assert before[1] == after[1]
+
+
+def test_further_pods_of_a_replica_are_reached_by_their_own_service_alone() -> None:
+    """They compute for the leader on ports chosen at run time, and answer nobody else."""
+    wide = {
+        "model": {"uri": "hf://o/m"},
+        "engine": {"name": "vllm"},
+        "accelerator": "h200",
+        "parallelism": {"tensor": 8, "pipeline": 2},
+    }
+    made = children(service(wide), KNOWN, SITE)
+    follower = next(body for body in made if body["kind"] == "LeaderWorkerSet")["spec"]["leaderWorkerTemplate"]
+    labels = follower["workerTemplate"]["metadata"]["labels"]
+    policies = [body["spec"] for body in made if body["kind"] == "NetworkPolicy"]
+    [mine] = [one for one in policies if one["podSelector"]["matchLabels"].items() <= labels.items()]
+    [rule] = mine["ingress"]
+    assert "ports" not in rule
+    assert all(peer["podSelector"]["matchLabels"][SERVICE] == "chat" for peer in rule["from"])
+    narrow = children(service({**wide, "parallelism": {"tensor": 8}}), KNOWN, SITE)
+    assert "chat-engine-followers" not in {body["metadata"]["name"] for body in narrow}

@@ -6,6 +6,7 @@
 | engines | 8000 | the Prometheus namespace | metrics |
 | engines | 5600 | engines of the same service | KV hand-off over http |
 | engines | every | engines of the same service | other hand-offs, pods of one replica: ports chosen at run time |
+| further pods of replicas that span nodes | every | engines of the same service and their further pods | one replica's work |
 | engines | 5557 | pods with the service's label | events about blocks, where they are published: they carry tokens |
 | gateway | 8000 | anybody in the cluster | clients |
 | gateway | 9090 | the Prometheus namespace, the operator's namespace | metrics and demand |
@@ -28,8 +29,9 @@ from steelyard.build.meta import ENGINE, FOLLOWER, Body, child, gateway_labels
 from steelyard.decide.site import Site
 
 
-def network_policies(service: InferenceService, site: Site) -> list[Body]:
-    """Build the policies of the table; those for metrics only where a namespace may read them."""
+def network_policies(service: InferenceService, site: Site, groups: bool = False) -> list[Body]:
+    """Build the policies of the table; those for metrics only where a namespace may read them, that for further pods only
+    where replicas are `groups` of pods."""
     engines = {SERVICE: service.name, COMPONENT: ENGINE}
     gateways = gateway_labels(service)
     kv_port = KV_PORT if service.spec.connector == "http" else None
@@ -38,6 +40,9 @@ def network_policies(service: InferenceService, site: Site) -> list[Body]:
         _policy(service, "engine-kv", engines, kv_port, [_pods(engines), *_followers(service, kv_port)]),
         _policy(service, "gateway-requests", gateways, GATEWAY_PORT, []),
     ]
+    if groups:
+        further = {SERVICE: service.name, COMPONENT: FOLLOWER}
+        found.append(_policy(service, "engine-followers", further, None, [_pods(engines), _pods(further)]))
     if service.spec.cache.events:
         found.append(_policy(service, "engine-events", engines, EVENTS_PORT, [_pods({SERVICE: service.name})]))
     if site.prometheus_namespace:

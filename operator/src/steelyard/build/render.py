@@ -30,7 +30,7 @@ def children(service: InferenceService, accelerators: Mapping[str, Accelerator |
         *(body for body in engines if body["kind"] == "ConfigMap"),
         services.client(service),
         *(services.role(service, role) for role in spec.roles),
-        *policies.network_policies(service, site),
+        *policies.network_policies(service, site, groups=any(body["kind"] == "LeaderWorkerSet" for body in engines)),
         *disruption.budgets(service),
         *(body for body in engines if body["kind"] != "ConfigMap"),
         gateway.deployment(service, site),
