@@ -57,6 +57,24 @@ def test_demand_leaves_out_prompts_that_are_late_even_alone(
     assert sum(books.windows.complete(1001.0)[1]) == counted, because
 
 
+def test_the_counter_of_uncached_tokens_follows_the_engines_and_never_falls() -> None:
+    """Whoever reads rates alone must not take a wrong guess about a cache for little work."""
+    counted = Metrics()
+    books = Ledger(parse_settings(json.dumps(SETTINGS).encode()), counted)
+    seen = [0.0]
+    for guessed, right in ((100, 300), (500, 100), (200, 200), (500, 500), (0, 700)):
+        body = SimpleNamespace(prompt=b"x", prompt_token_ids=guessed)
+        exchange: Any = SimpleNamespace(
+            kv_transfer_params=b"{}", tokens=guessed, body=body, sent_at=0.0, counted_at=None, counted=0.0
+        )
+        books.arrived(exchange, wall=1000.1)
+        seen.append(counted.uncached_tokens)
+        books.prefilled(exchange, Usage(prompt_tokens=right), alone=False, now=1.0)
+        seen.append(counted.uncached_tokens)
+    assert seen == sorted(seen)
+    assert seen[-1] == 300 + 100 + 200 + 500 + 700
+
+
 def test_a_prefill_beside_others_teaches_nothing() -> None:
     books = ledger()
     for number in range(3 * ENOUGH_SAMPLES):

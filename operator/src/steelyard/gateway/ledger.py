@@ -26,6 +26,7 @@ class Ledger:
         self._handoff = Smoothed(settings.handoff_seconds)
         self._prefill = PrefillTime(settings.prior)
         self._sample_due = 0.0
+        self._owed = 0.0  # uncached tokens that the counter has too many, as a negative number
         self.apply(settings)
 
     def apply(self, settings: Settings) -> None:
@@ -50,7 +51,7 @@ class Ledger:
         seconds that its prefill should take."""
         tokens = exchange.tokens
         self._metrics.arrived += 1
-        self._metrics.uncached_tokens += tokens
+        self._uncached(tokens)
         seconds = self._prefill.seconds(tokens)
         exchange.counted_at = wall
         exchange.counted = 0.0 if self._hopeless(seconds) else tokens
@@ -59,6 +60,14 @@ class Ledger:
         else:
             self._metrics.hopeless_tokens += tokens
         return seconds
+
+    def _uncached(self, tokens: float) -> None:
+        """Count uncached tokens, or correct what was counted: a counter never falls, so what was too much is taken off the
+        next ones."""
+        self._owed += tokens
+        if self._owed > 0:
+            self._metrics.uncached_tokens += self._owed
+            self._owed = 0.0
 
     def _hopeless(self, seconds: float) -> bool:
         """Whether so long a prefill misses the objective even alone: no number of replicas lets that request meet it, so
@@ -77,6 +86,7 @@ class Ledger:
         if alone:
             self._learn(uncached, now - exchange.sent_at, now)
         if exchange.counted_at is not None:
+            self._uncached(uncached - exchange.tokens)
             right = 0.0 if self._hopeless(self._prefill.seconds(uncached)) else uncached
             self.windows.add(exchange.counted_at, right - exchange.counted)
             exchange.counted = right
