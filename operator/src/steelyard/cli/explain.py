@@ -3,7 +3,7 @@
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -13,9 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from steelyard.cli.explanation import Explanation, explain
-from steelyard.observe.client import Api, ApiError, Missing, connect
 from steelyard.observe.resources import INFERENCE_SERVICE
-from steelyard.observe.wire import NoServer
+
+if TYPE_CHECKING:
+    from steelyard.observe.client import Api
 
 GONE, UNREACHABLE = 1, 2
 WATCH_SECONDS = 2.0
@@ -34,6 +35,10 @@ def explain_command(
     All of it stands in the service's status; nothing but that object is read. Exit status: 0 shown, 1 there is no such
     service, 2 the API server cannot be reached.
     """
+    # The client of Kubernetes takes a third of this program's start, and no other command needs it.
+    from steelyard.observe.client import ApiError, Missing, connect
+    from steelyard.observe.wire import NoServer
+
     console = Console()
     try:
         api = connect(str(kubeconfig) if kubeconfig else None)
@@ -55,7 +60,7 @@ def explain_command(
         raise typer.Exit(UNREACHABLE) from failure
 
 
-def shown(api: Api, namespace: str, name: str) -> RenderableType:
+def shown(api: "Api", namespace: str, name: str) -> RenderableType:
     """Read the service and lay its explanation out."""
     return layout(explain(api.get(INFERENCE_SERVICE, namespace, name), datetime.now(UTC)))
 
