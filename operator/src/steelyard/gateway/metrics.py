@@ -101,7 +101,8 @@ class Metrics(Collector):
         yield judged
         for name, text, value in (
             ("arrived", "Requests for a completion that arrived.", self.arrived),
-            ("uncached_tokens", "Prompt tokens arrived that no cache holds, as engines count them in the end.", self.uncached_tokens),
+            ("uncached_tokens", "Prompt tokens arrived that no cache holds, as engines count them in the end.",
+             self.uncached_tokens),
             ("hopeless_tokens", "Of these, in prompts too long for the TTFT objective even alone.", self.hopeless_tokens),
             ("prompt_tokens", "Prompt tokens of answered requests, as engines count them.", self.prompt_tokens),
             ("generated_tokens", "Tokens of answers.", self.answer_tokens),
