@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from steelyard.loader import store as store_module
 from steelyard.loader import transfer
 from steelyard.loader.errors import LoaderError, Refused
 from steelyard.loader.hub import File, Hub, Listing, inside
@@ -38,6 +39,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repositories:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     monkeypatch.setattr(transfer.fetch, "__defaults__", (lambda seconds: None,))
+    monkeypatch.setattr(store_module, "PAUSES_SECONDS", (0.0, 0.0))
     return Repositories(folder)
 
 

@@ -117,3 +117,39 @@ def test_identity_readiness_and_leaving() -> None:
 def test_what_keeps_a_deployment_from_going_on(conditions: list[dict[str, str]], reason: Reason | None) -> None:
     trouble = deployment_trouble({"conditions": conditions})
     assert (trouble.reason if trouble else None) == reason
+
+
+def test_what_a_loader_said_at_its_end_is_told() -> None:
+    state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}}
+    last = {
+        "terminated": {"reason": "Error", "exitCode": 1, "message": "org/model@main: the hub says 401; name a token\n"}
+    }
+    status = {"initContainerStatuses": [{"name": "weights", "state": state, "lastState": last}]}
+    trouble = pod_of({"metadata": {"name": "p", "labels": {}}, "spec": {}, "status": status}).trouble
+    assert trouble is not None
+    assert "(last exit: Error 1: org/model@main: the hub says 401; name a token)" in trouble.message
+
+
+def test_the_phases_of_a_start_are_read_from_the_pods_own_times() -> None:
+    def at(second: int) -> str:
+        return f"2026-01-01T00:00:{second:02d}Z"
+
+    body = {
+        "metadata": {"name": "p", "labels": {}, "creationTimestamp": at(0)},
+        "spec": {},
+        "status": {
+            "conditions": [
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": at(2)},
+                {"type": "Ready", "status": "True", "lastTransitionTime": at(50)},
+            ],
+            "initContainerStatuses": [
+                {"name": "weights", "state": {"terminated": {"exitCode": 0, "startedAt": at(5), "finishedAt": at(25)}}}
+            ],
+            "containerStatuses": [{"name": "engine", "restartCount": 0, "state": {"running": {"startedAt": at(30)}}}],
+        },
+    }
+    start = pod_of(body).start
+    assert start is not None
+    assert (start.scheduled, start.pulled, start.weights, start.ready, start.total) == (2, 8, 20, 20, 50)
+    body["status"]["containerStatuses"][0]["restartCount"] = 1  # type: ignore[index]
+    assert pod_of(body).start is None, "Ready then tells of another start"

@@ -13,6 +13,7 @@ import fcntl
 import json
 import logging
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from steelyard.loader.hub import File, Hub, Listing
 from steelyard.loader.transfer import digest, fetch
 
 log = logging.getLogger("steelyard.loader")
+PAUSES_SECONDS = (1.0, 3.0, 9.0)  # before a listing is asked for again
 TOLD_SHARE = 0.05  # of all bytes, between two lines that tell how far it is
 
 
@@ -57,7 +59,7 @@ class Store:
         with self._alone():
             known = self._known()
             try:
-                listing = hub.listing(repository, revision)
+                listing = _asked(hub, repository, revision)
             except Refused:
                 raise
             except LoaderError as problem:
@@ -144,6 +146,19 @@ class Store:
                 yield
             finally:
                 fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+def _asked(hub: Hub, repository: str, revision: str) -> Listing:
+    """Ask for the listing, some times: a pod's network may be a moment younger than its program."""
+    for pause in PAUSES_SECONDS:
+        try:
+            return hub.listing(repository, revision)
+        except Refused:
+            raise
+        except LoaderError as problem:
+            log.info("%s; asked again in %g s", problem, pause)
+            time.sleep(pause)
+    return hub.listing(repository, revision)
 
 
 class _Progress:

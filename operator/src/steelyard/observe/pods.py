@@ -125,7 +125,8 @@ def _trouble(status: Body, conditions: Mapping[str, Body], pool: str | None) -> 
                 continue
             message = waiting.get("message") or waiting["reason"]
             if last:
-                message += f" (last exit: {last.get('reason', '')} {last.get('exitCode', '')})"
+                said = f": {last['message'].strip()}" if last.get("message") else ""
+                message += f" (last exit: {last.get('reason', '')} {last.get('exitCode', '')}{said})"
             return Trouble(WAITING[waiting["reason"]], _short(f"container {container['name']}: {message}"))
     return None
 
