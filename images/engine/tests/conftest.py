@@ -108,7 +108,12 @@ def start_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
         port, kv_port = free_ports(2)
         folder = tmp_path_factory.mktemp("engine")
         values = {"port": port, "kv_port": kv_port, "advertise_host": "127.0.0.1"} | flags
-        arguments = [text for name, value in values.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+        arguments = [
+            text
+            for name, value in values.items()
+            for one in (value if isinstance(value, list) else [value])
+            for text in (f"--{name.replace('_', '-')}", str(one))
+        ]
         command = [sys.executable, "-c", "from steelyard_engine.main import main; main()", *arguments]
         log = folder / "log"
         with log.open("wb") as file:

@@ -18,7 +18,7 @@ CHAT = [{"role": "user", "content": "hi"}]
 
 
 def read(kind: Kind, **body: object) -> Call:
-    return read_call(kind, json.dumps(body).encode(), "sim", CONTEXT, BACKEND)
+    return read_call(kind, json.dumps(body).encode(), ("sim", "legal"), CONTEXT, BACKEND)
 
 
 REFUSED = [
@@ -29,13 +29,13 @@ REFUSED = [
     ("completion", {"prompt": ""}, 400, "prompt", "at least one token"),
     ("completion", {"prompt": []}, 400, "prompt", "at least one token"),
     ("completion", {"prompt": [2**32]}, 400, "prompt", "0..4294967295"),
-    ("completion", {"prompt": "a", "model": "other"}, 404, "model", "ask for 'sim'"),
+    ("completion", {"prompt": "a", "model": "other"}, 404, "model", "ask for 'sim' or 'legal'"),
     ("completion", {"prompt": "a", "n": 2}, 400, "n", "one request for each choice"),
     ("completion", {"prompt": "a", "echo": True}, 400, "echo", "prepend"),
     ("completion", {"prompt": "a", "logprobs": 0}, 400, "logprobs", "no log-probabilities"),
     ("chat", {"messages": CHAT, "logprobs": True, "top_logprobs": 2}, 400, "logprobs", "no log-probabilities"),
     ("chat", {"messages": CHAT, "tools": [{}]}, 400, "tools", "in the prompt"),
-    ("chat", {"messages": CHAT, "response_format": {"type": "json_object"}}, 400, "response_format", "in the prompt"),
+    ("chat", {"messages": CHAT, "response_format": {"type": "json_object"}}, 400, "response_format", "invents"),
     ("chat", {"messages": []}, 400, "messages", "length"),
     ("chat", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "messages", "image_url"),
     ("completion", {"prompt": "a", "max_tokens": 0}, 400, "max_tokens", ">= 1"),
@@ -75,7 +75,7 @@ def test_refused(kind: Kind, body: dict[str, object], status: int, field: str, t
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b'{"prompt": 1e999999}', b"[" * 10**6, b'"\\ud800"'])
 def test_a_body_that_is_no_object_is_refused(data: bytes):
     with pytest.raises(ApiError) as caught:
-        read_call("completion", data, "sim", CONTEXT, BACKEND)
+        read_call("completion", data, ("sim", "legal"), CONTEXT, BACKEND)
     assert caught.value.status == 400
 
 

@@ -40,7 +40,7 @@ class Text:
             chunk = Chunk(sequence, sequence.computed, len(sequence.tokens), True)
             sampled = self.backend.run([chunk], {sequence.id: Sampling(temperature=0.0)}, 0.0)
             sequence.computed = len(sequence.tokens)
-            sequence.tokens.append(sampled[sequence.id])
+            sequence.tokens.extend(sampled[sequence.id])
         return self.sequence.tokens[-count:]
 
 

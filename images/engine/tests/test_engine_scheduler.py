@@ -1,13 +1,20 @@
 """The scheduler, step by step: tables for what each strategy does, properties for what must hold whatever happens."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from steelyard_engine.kv import BLOCK, blocks_for
 from steelyard_engine.scheduler import Scheduler
-from steelyard_engine.steps import Free, Limits, Restore, Sequence, Share, Step
+from steelyard_engine.steps import Free, Limits, Restore, Sequence, Share, Shift, Step, Window
+
+
+def token_at(place: int) -> int:
+    """The token at a place of every answer."""
+    return 500 + place
 
 
 def limits(**changes: object) -> Limits:
@@ -31,6 +38,9 @@ class Rig:
     cells: dict[int, list[int]] = field(default_factory=dict)  # slot -> tokens whose KV it holds
     ended: list[int] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    guess: Callable[[Sequence], list[int]] = lambda _: []
+    right: int = 0  # guesses that were kept
+    say: Callable[[list[int]], int] = lambda cells: token_at(len(cells))  # the token behind those in a slot
 
     def add(self, number: int, prompt: int | list[int], answer: int, transferred: int = 0) -> Sequence:
         tokens = [number * 1000 + place for place in range(prompt)] if isinstance(prompt, int) else prompt
@@ -40,7 +50,8 @@ class Rig:
 
     def step(self) -> Step | None:
         self.now += 0.01
-        step = self.scheduler.plan(self.now)
+        guesses = {sequence.id: self.guess(sequence) for sequence in self.scheduler.answering}
+        step = self.scheduler.plan(self.now, guesses)
         if step is None:
             return None
         self.steps.append(step)
@@ -52,17 +63,26 @@ class Rig:
                     assert slot not in self.cells, "shared into a slot that is in use"
                     assert len(self.cells[source]) >= tokens, "shared what the source does not hold"
                     self.cells[slot] = self.cells[source][:tokens]
+                case Shift(slot, start, end):
+                    del self.cells[slot][start:end]
                 case Restore(sequence):
                     assert sequence.slot not in self.cells
-                    self.cells[sequence.slot] = list(sequence.prompt[: sequence.transferred])
-        assert sum(chunk.end - chunk.start for chunk in step.chunks) <= self._budget(step)
-        sampled = {}
+                    self.cells[sequence.slot] = list(sequence.tokens[: sequence.transferred - len(sequence.forgotten)])
+        assert sum(chunk.size for chunk in step.chunks) <= self._budget(step)
+        sampled: dict[int, list[int]] = {}
         for chunk in step.chunks:
             cells = self.cells.setdefault(chunk.sequence.slot, [])
             assert cells == chunk.sequence.tokens[: chunk.start], "the slot does not hold what comes before"
             cells.extend(chunk.sequence.tokens[chunk.start : chunk.end])
             if chunk.sample:
-                sampled[chunk.sequence.id] = 500 + len(cells)
+                sampled[chunk.sequence.id] = found = [self.say(cells)]
+                for guess in chunk.guesses:
+                    if guess != found[-1]:
+                        break
+                    cells.append(guess)
+                    found.append(self.say(cells))
+                self.right += len(found) - 1
+            assert len(self.scheduler.pool.blocks(chunk.sequence.id)) * BLOCK >= chunk.start + chunk.size
         for sequence in self.scheduler.commit(step, sampled):
             if sequence.generated == sequence.max_tokens:
                 self.end(sequence)
@@ -151,7 +171,7 @@ def test_a_refused_state_is_computed_here():
     assert step is not None
     assert any(isinstance(operation, Restore) for operation in step.operations)
     rig.scheduler.restore_failed(sequence)
-    assert rig.scheduler.commit(step, {1: 5}) == []
+    assert rig.scheduler.commit(step, {1: [5]}) == []
     assert rig.shape() == [(1, 40)]
     assert rig.scheduler.preemptions == 0
 
@@ -202,6 +222,56 @@ def test_what_can_never_fit_is_refused():
         Rig(Scheduler(limits(kv_tokens=32))).add(1, 20, 13)
 
 
+GUESSES = [
+    # guesses at the answer to a prompt of 3, step by step; tokens of each step; because
+    ([], 8, [1, 1, 1, 1], "no guess is no harm"),
+    ([504, 505, 506], 8, [4], "all right: they and one more"),
+    ([504, 9, 506], 8, [2, 2], "what follows a wrong one does not count"),
+    ([9], 8, [1, 1, 1, 1], "wrong: one token as ever"),
+    ([504, 505, 506, 507, 508, 509], 8, [4], "never beyond the answer's limit"),
+    ([504, 505, 506], 3, [3, 1], "the step's budget bounds them"),
+]
+
+
+@pytest.mark.parametrize(("guesses", "budget", "gained", "because"), GUESSES)
+def test_guesses(guesses: list[int], budget: int, gained: list[int], because: str):
+    rig = Rig(Scheduler(limits(max_batch_tokens=budget)))
+    sequence = rig.add(1, 3, 5)
+    rig.step()
+    rig.guess = lambda sequence: [guess + sequence.generated - 1 if guess > 500 else guess for guess in guesses]
+    seen = []
+    while rig.ended == []:
+        before = sequence.generated
+        rig.step()
+        seen.append(sequence.generated - before)
+    assert seen == gained, because
+    assert sequence.tokens[3:] == [token_at(place) for place in range(3, 8)]
+
+
+def test_guesses_take_no_kv_that_others_need_and_no_place_in_the_step():
+    rig = Rig(Scheduler(limits(kv_tokens=4 * BLOCK, max_batch_tokens=4)))
+    rig.add(1, 2 * BLOCK - 1, BLOCK)
+    rig.add(2, BLOCK - 1, BLOCK)
+    rig.guess = lambda sequence: [token_at(place) for place in range(len(sequence.tokens), len(sequence.tokens) + 3)]
+    while not rig.ended:
+        rig.step()
+        assert all(chunk.is_decode or not chunk.guesses for chunk in rig.steps[-1].chunks)
+    assert rig.scheduler.preemptions == 0
+    assert rig.right > 0
+
+
+def test_an_answer_that_ends_before_its_last_tokens_is_cut():
+    rig = Rig(Scheduler(limits()))
+    sequence = rig.add(1, 3, 20)
+    rig.step()
+    rig.guess = lambda sequence: [token_at(place) for place in range(len(sequence.tokens), len(sequence.tokens) + 3)]
+    rig.step()
+    assert sequence.generated == 5
+    rig.scheduler.cut(sequence, 3)
+    rig.end(sequence)
+    assert (sequence.generated, sequence.computed) == (2, 5)
+
+
 REQUESTS = st.lists(
     st.tuples(
         st.integers(0, 3),  # kind of prompt: equal kinds share prefixes
@@ -224,6 +294,7 @@ REQUESTS = st.lists(
     st.integers(4, 40),
     st.integers(5, 12),
     st.integers(0, 3),
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=5),  # guesses, and how many of them are right
 )
 def test_every_request_ends_exactly_once_within_the_kv(
     requests: list[tuple[int, int, int, bool, str | None, int]],
@@ -232,6 +303,7 @@ def test_every_request_ends_exactly_once_within_the_kv(
     budget: int,
     blocks: int,
     extra_slots: int,
+    guesses: list[tuple[int, int]],
 ):
     given_limits = limits(
         batching=batching,
@@ -244,6 +316,13 @@ def test_every_request_ends_exactly_once_within_the_kv(
     rig = Rig(Scheduler(given_limits))
     live: list[tuple[Sequence, str | None]] = []
 
+    def guess(sequence: Sequence) -> list[int]:
+        count, right = guesses[len(rig.steps) % len(guesses)] if guesses else (0, 0)
+        places = range(len(sequence.tokens), len(sequence.tokens) + count)
+        return [token_at(place) if index < right else -1 for index, place in enumerate(places)]
+
+    rig.guess = guess
+
     def step() -> None:
         rig.step()
         pool = rig.scheduler.pool
@@ -254,6 +333,7 @@ def test_every_request_ends_exactly_once_within_the_kv(
         assert len(set(slots)) == len(slots)
         for one in rig.scheduler.running.values():
             assert len(pool.blocks(one.id)) >= blocks_for(one.computed)
+            assert one.tokens[len(one.prompt) :] == [token_at(p) for p in range(len(one.prompt), len(one.tokens))]
         for one, fate in list(live):
             if one.id in rig.ended:
                 live.remove((one, fate))
@@ -281,3 +361,103 @@ def test_every_request_ends_exactly_once_within_the_kv(
     for one in list(rig.scheduler.held.values()):
         rig.scheduler.release(one)
     assert rig.scheduler.pool.used == 0
+
+
+def whole(sequence: Sequence) -> list[int]:
+    """Prompt and answer, with what was forgotten."""
+    sink = sequence.window.sink if sequence.window else 0
+    return sequence.tokens[:sink] + sequence.forgotten + sequence.tokens[sink:]
+
+
+def depends_on_all(cells: list[int]) -> int:
+    """A token that is another one wherever any token in the cache is."""
+    return crc32(repr(cells).encode()) % 1000
+
+
+def alone(prompt: list[int], count: int, window: Window | None) -> list[int]:
+    """What a model says that computes one token after the other, and forgets as the window has it."""
+    bounded = window if window is not None and len(prompt) + count > window.size else None
+    cells: list[int] = []
+    text = list(prompt)
+    while len(text) < len(prompt) + count:
+        for token in text[-1:] if len(text) > len(prompt) else prompt:
+            if bounded is not None and len(cells) == bounded.size:
+                del cells[bounded.sink : bounded.sink + bounded.stride]
+            cells.append(token)
+        text.append(depends_on_all(cells))
+    return text[len(prompt) :]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(1, 4 * BLOCK), st.integers(1, 2 * BLOCK)), min_size=1, max_size=6
+    ),
+    st.none() | st.builds(Window, st.integers(1, 5), st.integers(2 * BLOCK, 3 * BLOCK)),
+    st.sampled_from(["chunked", "continuous", "static", "dynamic"]),
+    st.integers(1, 3),
+    st.integers(3, 40),
+    st.integers(6, 12),
+    st.integers(0, 4),
+)
+def test_a_text_depends_on_its_prompt_alone(
+    requests: list[tuple[int, int, int]],
+    window: Window | None,
+    batching: str,
+    sequences: int,
+    budget: int,
+    blocks: int,
+    guesses: int,
+):
+    """However prompts are cut, who runs beside, what is shared, preempted or guessed: also where a window forgets."""
+    given_limits = limits(
+        batching=batching,
+        max_sequences=sequences,
+        max_batch_tokens=budget,
+        kv_tokens=blocks * BLOCK,
+        slots=sequences + 2,
+        max_wait=0.0,
+        window=window,
+    )
+    rig = Rig(Scheduler(given_limits), say=depends_on_all)
+    rig.guess = lambda sequence: [depends_on_all(rig.cells.get(sequence.slot, []) + sequence.tokens[-1:])] * guesses
+    texts = {}
+    for number, (kind, prompt, count) in enumerate(requests):
+        tokens = [kind * 1000 + place for place in range(prompt)]
+        texts[number] = (rig.add(number, tokens, count), alone(tokens, count, window))
+    for _ in range(2000):
+        if not rig.scheduler.busy:
+            break
+        rig.step()
+        for slot in (one.slot for one in rig.scheduler.running.values() if one.window is not None):
+            assert window is not None
+            assert len(rig.cells.get(slot, [])) <= window.size
+    assert sorted(rig.ended) == sorted(texts)
+    for sequence, expected in texts.values():
+        assert whole(sequence)[len(sequence.prompt) :] == expected
+
+
+def test_a_window_takes_no_more_kv_than_its_size_and_keeps_nothing_for_reuse():
+    rig = Rig(Scheduler(limits(kv_tokens=4 * BLOCK, max_batch_tokens=100, window=Window(4, 2 * BLOCK - 4))))
+    rig.add(1, 6 * BLOCK, 2 * BLOCK)
+    rig.step()
+    most = 0
+    while rig.step() is not None:
+        most = max(most, rig.scheduler.pool.used)
+    assert (rig.ended, most) == ([1], 2)
+    assert rig.scheduler.forgotten >= 6 * BLOCK, "of eight blocks two are kept"
+    assert rig.scheduler.pool.soft_owners == []
+
+
+def test_a_state_that_has_forgotten_goes_on_where_it_was():
+    window = Window(4, 2 * BLOCK)
+    rig = Rig(Scheduler(limits(max_batch_tokens=100, window=window)), say=depends_on_all)
+    prompt = list(range(3 * BLOCK))
+    first = rig.add(1, prompt, 1)
+    while 1 not in rig.ended:
+        rig.step()
+    second = Sequence(2, tuple(prompt), 5, 0.0, len(prompt) - 1)
+    rig.scheduler.add(second, len(first.forgotten))
+    while 2 not in rig.ended:
+        rig.step()
+    assert whole(second)[len(prompt) :] == alone(prompt, 5, window)

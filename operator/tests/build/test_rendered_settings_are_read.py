@@ -28,6 +28,11 @@ SPECS: list[dict[str, Any]] = [
     {"transfer": {"onFailure": "fail"}, "decode": {"resources": {"limits": {"cpu": "2500m"}}}},
     {"routing": {"requestTimeout": "1500ms", "replicas": 3}, "objectives": {"timePerOutputToken": "50ms"}},
     simulated(),
+    {"quantization": {"kvCache": "int8"}, "speculation": {"method": "ngram", "tokens": 5, "promptLookup": 3}},
+    {"speculation": {"method": "draft", "model": "/models/small.gguf"}},
+    {"model": {"uri": "pvc://models/a/b.gguf", "adapters": [{"name": "legal", "uri": "pvc://adapters/legal.gguf"}]}},
+    {"cache": {"eviction": {"policy": "streaming", "windowTokens": 500}}},
+    simulated({"speculation": {"method": "mtp", "tokens": 1}, "model": {"adapters": [{"name": "a", "uri": "hf://b/c"}]}}),
     simulated({"topology": "Aggregated", "batching": {"maxSequences": 7}, "cache": {"kvTokens": 99_999}}),
 ]
 
@@ -56,6 +61,12 @@ def test_the_engine_reads_its_command_line(spec: dict[str, Any]) -> None:
         assert read.options.max_batch_tokens == batching.max_batch_tokens
         assert read.kv_tokens == of.spec.kv_tokens_of(role)
         assert read.options.recompute is (of.spec.transfer.on_failure == "recompute")
+        assert read.kv_type == {"int8": "q8_0"}.get(of.spec.quantization_of(role).kv_cache or "", "f16")
+        wish, eviction = of.spec.speculation, of.spec.cache.eviction
+        assert read.options.speculation == {"mtp": "draft"}.get(wish.method, wish.method)
+        assert (read.guesses, read.lookup) == (wish.guesses, wish.lookup)
+        assert read.options.adapters == tuple(adapter.name for adapter in of.spec.model.adapters)
+        assert (read.options.window and read.options.window.recent) == eviction.window_tokens
         assert read.drain_timeout >= of.spec.routing.request_timeout.seconds, "no request is longer than its drain"
 
 

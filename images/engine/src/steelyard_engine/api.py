@@ -17,6 +17,7 @@ from .chat import render
 from .errors import ApiError
 from .handoff import TransferParams
 from .sampling import Sampling
+from .structure import read_form
 
 Kind = Literal["completion", "chat"]
 _COMPLETION_DEFAULT = 16  # tokens of a completion without a limit, as OpenAI has it
@@ -39,8 +40,6 @@ _UNSUPPORTED: dict[str, tuple[tuple[object, ...], str]] = {
     "min_p": ((0,), "use top_p"),
     "use_beam_search": ((False,), "leave it out"),
     "stop_token_ids": (([],), "use stop"),
-    "response_format": (({"type": "text"},), "ask for the format in the prompt"),
-    "structured_outputs": ((), "ask for the format in the prompt"),
     "tools": (([],), "describe the tools in the prompt"),
     "tool_choice": (("none", "auto"), "leave it out"),
     "functions": (([],), "describe the functions in the prompt"),
@@ -100,10 +99,11 @@ class Call:
     stream: bool
     include_usage: bool
     transfer: TransferParams
+    adapter: str = ""
 
 
-def read_call(kind: Kind, data: bytes, served_name: str, context_length: int, backend: Backend) -> Call:
-    """Check a body and tokenize its prompt; raise ApiError."""
+def read_call(kind: Kind, data: bytes, served: tuple[str, ...], context_length: int, backend: Backend) -> Call:
+    """Check a body and tokenize its prompt; raise ApiError. `served` are names: the model's, then its adapters'."""
     fields = _read_object(data)
     for field, (neutral, remedy) in _UNSUPPORTED.items():
         value = fields.get(field)
@@ -111,10 +111,10 @@ def read_call(kind: Kind, data: bytes, served_name: str, context_length: int, ba
             raise ApiError(400, f"{field}={_short(value)} is not supported: {remedy}.", field, "unsupported_value")
     body: _CompletionBody | _ChatBody
     body = _convert(fields, _CompletionBody) if kind == "completion" else _convert(fields, _ChatBody)
-    if body.model is not None and body.model != served_name:
+    if body.model is not None and body.model not in served:
         raise ApiError(
             404,
-            f"The model {_short(body.model)} is not served here; ask for {served_name!r}.",
+            f"The model {_short(body.model)} is not served here; ask for {' or '.join(map(repr, served))}.",
             "model",
             "model_not_found",
         )
@@ -123,12 +123,13 @@ def read_call(kind: Kind, data: bytes, served_name: str, context_length: int, ba
         kind=kind,
         prompt=prompt,
         max_tokens=_answer_limit(body, len(prompt), context_length, backend.default_answer),
-        sampling=_sampling(body),
+        sampling=_sampling(body, _grammar(fields, backend)),
         stops=_stops(body),
         ignore_eos=bool(body.ignore_eos),
         stream=bool(body.stream),
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         transfer=_transfer(body),
+        adapter="" if body.model in (None, served[0]) else str(body.model),
     )
 
 
@@ -212,12 +213,25 @@ def _answer_limit(body: _CompletionBody | _ChatBody, prompt: int, context: int, 
     return rest if default is None else min(rest, default)
 
 
-def _sampling(body: _Common) -> Sampling:
+def _grammar(fields: Mapping[str, Any], backend: Backend) -> str | None:
+    """Return the grammar of the form that the answer is to have."""
+    form = read_form(fields)
+    if form is None:
+        return None
+    try:
+        return backend.grammar(form)
+    except ValueError as error:
+        field = "response_format" if fields.get("response_format") else "structured_outputs"
+        raise ApiError(400, f"{field}: {error}.", field, "unsupported_value") from error
+
+
+def _sampling(body: _Common, grammar: str | None) -> Sampling:
     return Sampling(
         temperature=1.0 if body.temperature is None else body.temperature,
         top_p=1.0 if body.top_p is None else body.top_p,
         seed=secrets.randbits(63) if body.seed is None else body.seed,
         min_tokens=body.min_tokens or 0,
+        grammar=grammar,
     )
 
 

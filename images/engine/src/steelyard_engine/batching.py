@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Protocol
 
-from .steps import Batching, Chunk, Limits, Sequence, piece
+from .steps import Batching, Chunk, Limits, Sequence
 
 
 class Work(Protocol):
@@ -26,6 +26,9 @@ class Work(Protocol):
 
     def admit(self, now: float) -> Sequence | None:
         """Start the sequence at the head of the queue, if a place, a slot and KV are there."""
+
+    def piece(self, sequence: Sequence, budget: int) -> Chunk:
+        """The next tokens of a sequence's prompt, as many as the budget allows."""
 
     def decodes(self) -> list[Chunk]:
         """One token of each running sequence that has only one to run."""
@@ -46,14 +49,14 @@ class Chunked:
 
     def chunks(self, work: Work, now: float) -> list[Chunk]:
         chunks = work.decodes()
-        budget = work.limits.max_batch_tokens - len(chunks)
+        budget = work.limits.max_batch_tokens - sum(chunk.size for chunk in chunks)
         for sequence in work.running.values():
             if sequence.pending > 1 and budget > 0:
-                chunks.append(piece(sequence, budget))
-                budget -= chunks[-1].end - chunks[-1].start
+                chunks.append(work.piece(sequence, budget))
+                budget -= chunks[-1].size
         while budget > 0 and (admitted := work.admit(now)) is not None:
-            chunks.append(piece(admitted, budget))
-            budget -= chunks[-1].end - chunks[-1].start
+            chunks.append(work.piece(admitted, budget))
+            budget -= chunks[-1].size
         return chunks
 
     def wake_at(self, work: Work, now: float) -> float | None:
@@ -109,8 +112,8 @@ def _whole_prompts(work: Work) -> list[Chunk]:
     for sequence in work.running.values():
         prefill = sequence.pending > 1 or sequence.computed == 0
         if prefill and (not chunks or sequence.pending <= budget):
-            chunks.append(piece(sequence, sequence.pending))
-            budget -= sequence.pending
+            chunks.append(work.piece(sequence, sequence.pending))
+            budget -= chunks[-1].size
     return chunks
 
 

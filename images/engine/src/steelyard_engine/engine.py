@@ -10,17 +10,19 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 from typing import Literal
 
 from .backends import Backend, StateRefused
+from .guesses import Guesser, Speculation
 from .handoff import Held, Pulled, new_capability, pack_header
 from .kv import BLOCK
 from .metrics import Gauges, Metrics, Spent
 from .sampling import Sampling
-from .scheduler import Scheduler
-from .steps import Batching, Limits, Restore, Sequence, Step
+from .scheduler import NOTHING, Scheduler
+from .steps import Batching, Chunk, Limits, Restore, Sequence, Step, Window
 from .text import TextStream
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,9 @@ class Options:
     max_wait: float
     recompute: bool
     lease_seconds: float
+    adapters: tuple[str, ...] = ()
+    speculation: Speculation = "none"
+    window: Window | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ class Request:
     hold: bool
     arrival: float
     restored: Pulled | None = None
+    adapter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +107,12 @@ class _Outbox:
 class Engine:
     """Owns the worker thread. `ready` is set after loading and warm-up, `failure` if the worker died."""
 
-    def __init__(self, backend: Backend, options: Options) -> None:
+    def __init__(self, backend: Backend, options: Options, guesser: Callable[[], Guesser] | None = None) -> None:
+        """`guesser` makes what speculates, after the backend is loaded, in the worker; None: nothing does."""
         self.backend = backend
         self.options = options
+        self._make_guesser = guesser
+        self._guesser: Guesser | None = None
         self.ready = False
         self.failure: BaseException | None = None
         self.pulling = 0  # requests whose transferred state is on its way
@@ -116,6 +125,7 @@ class Engine:
             options.batching,
             options.max_wait,
             backend.prefix_tokens,
+            options.window,
         )
         self._scheduler = scheduler = Scheduler(limits)
         gauges = Gauges(
@@ -164,10 +174,13 @@ class Engine:
         """Yield the deltas of a request; closing the generator early frees its slot and KV at the next step."""
         deltas: asyncio.Queue[Delta] = asyncio.Queue()
         transferred = request.restored.tokens if request.restored else 0
-        sequence = Sequence(next(self._ids), request.prompt, request.max_tokens, request.arrival, transferred)
+        sequence = Sequence(
+            next(self._ids), request.prompt, request.max_tokens, request.arrival, transferred, request.adapter
+        )
+        lost = request.restored.forgotten if request.restored else 0
         active = _Active(request, sequence, TextStream(request.stops), deltas)
         self._active[sequence.id] = active
-        self._inbox.put(lambda: self._scheduler.add(sequence))
+        self._inbox.put(lambda: self._scheduler.add(sequence, lost))
         delta: Delta | None = None
         try:
             while delta is None or delta.reason is None:
@@ -184,6 +197,8 @@ class Engine:
     def _work(self) -> None:
         try:
             self.backend.load()
+            self._guesser = self._make_guesser() if self._make_guesser else None
+            self._describe()
             self.ready = True
             log.info("ready")
             while not self._stopping:
@@ -207,7 +222,7 @@ class Engine:
             if not self.held[handle].fetched:
                 self.metrics.expired.inc()
             self._release(handle)
-        step = self._scheduler.plan(now)
+        step = self._scheduler.plan(now, self._guesses())
         if step is None:
             wake = self._scheduler.wake_at(now)
             timeout = _IDLE_SECONDS if wake is None else min(_IDLE_SECONDS, wake - now)
@@ -217,6 +232,23 @@ class Engine:
                 return
         else:
             self._execute(step)
+
+    def _describe(self) -> None:
+        options = self.options
+        self.metrics.describe(
+            **self.backend.facts(),
+            batching=options.batching,
+            speculation=options.speculation,
+            adapters=str(len(options.adapters)),
+        )
+
+    def _guesses(self) -> Mapping[int, Tokens[int]]:
+        """Ask for guesses at what every running answer says next."""
+        answering = self._scheduler.answering
+        if self._guesser is None or not answering:
+            return NOTHING
+        self._guesser.forget(self._scheduler.running.keys())
+        return self._guesser.propose(answering)
 
     def _execute(self, step: Step) -> None:
         for operation in step.operations:
@@ -234,15 +266,16 @@ class Engine:
                 self._end(self._active[chunk.sequence.id], "error", error=str(error), reuse=False)
         else:
             now = time.monotonic()
+            self._count(chunks, sampled)
             for sequence in self._scheduler.commit(step, sampled):
-                self._advance(self._active[sequence.id], now)
+                self._advance(self._active[sequence.id], len(sampled[sequence.id]), now)
         self._publish()
 
     def _restore(self, sequence: Sequence) -> None:
         pulled = self._active[sequence.id].request.restored
         assert pulled is not None
         try:
-            self.backend.import_state(sequence.slot, pulled.tokens, pulled.take())
+            self.backend.import_state(sequence.slot, pulled.tokens - pulled.forgotten, pulled.take())
         except StateRefused as error:
             self.metrics.transfer_failures.inc()
             log.warning("a transferred state was refused", extra={"reason": str(error)})
@@ -251,8 +284,17 @@ class Engine:
             else:
                 self._end(self._active[sequence.id], "error", error=str(error), reuse=False)
 
-    def _advance(self, active: _Active, now: float) -> None:
-        """Account for a sequence's new token, and end the sequence where the token, the text or the limit says so."""
+    def _count(self, chunks: list[Chunk], sampled: Mapping[int, Tokens[int]]) -> None:
+        for chunk in chunks:
+            if chunk.guesses:
+                self.metrics.drafts.inc()
+                self.metrics.guessed.inc(len(chunk.guesses))
+                self.metrics.accepted.inc(len(sampled[chunk.sequence.id]) - 1)
+
+    def _advance(self, active: _Active, count: int, now: float) -> None:
+        """Account for a sequence's `count` new tokens, which came at once, and end the sequence where a token, the text or
+        the limit says so; tokens behind that are taken back.
+        """
         sequence, request = active.sequence, active.request
         if active.last_token is None:
             active.first_token = now
@@ -261,23 +303,30 @@ class Engine:
         else:
             self.metrics.gap.observe(now - active.last_token)
         active.last_token = now
-        self.metrics.generated.inc()
-        token = sequence.tokens[-1]
-        if token in self.backend.end_tokens and not request.ignore_eos:
-            self._end(active, "stop")
-            return
-        text = active.text.push(self.backend.piece(token))
-        if active.text.stopped:
-            self._end(active, "stop", text)
-        elif sequence.generated == request.max_tokens:
-            self._end(active, "length", text)
-        else:
-            self._send(active, text)
+        text = ""
+        reason: Reason | None = None
+        for left in range(count - 1, -1, -1):
+            token = sequence.tokens[-1 - left]
+            self.metrics.generated.inc()
+            if token in self.backend.end_tokens and not request.ignore_eos:
+                reason = "stop"
+            else:
+                text += active.text.push(self.backend.piece(token))
+                if active.text.stopped:
+                    reason = "stop"
+                elif sequence.generated - left == request.max_tokens:
+                    reason = "length"
+            if reason is not None:
+                self._scheduler.cut(sequence, left)
+                self._end(active, reason, text)
+                return
+        self._send(active, text)
 
     def _end(
         self, active: _Active, reason: Reason, text: str = "", error: str | None = None, reuse: bool = True
     ) -> None:
-        handle = self._hold(active) if active.request.hold and reason != "error" else None
+        kept = not active.sequence.forgotten or active.sequence.generated == 1  # else the prompt's end may be forgotten
+        handle = self._hold(active) if active.request.hold and reason != "error" and kept else None
         self._scheduler.finish(active.sequence, hold=handle is not None, reuse=reuse)
         text += active.text.close()
         self._send(active, text, reason, handle, error)
@@ -287,9 +336,10 @@ class Engine:
         """Export a finished prompt without its last token, and keep it under a lease."""
         sequence = active.sequence
         prompt = active.request.prompt[:-1]
-        state = self.backend.export_state(sequence.slot, len(prompt))
+        forgotten = len(sequence.forgotten)
+        state = self.backend.export_state(sequence.slot, len(prompt) - forgotten)
         handle = Handle(new_capability(), self._scheduler.pool.blocks(sequence.id), len(prompt))
-        header = pack_header(self.backend.model_id, self.backend.layout, prompt, state)
+        header = pack_header(self.backend.identity(sequence.adapter), self.backend.layout, prompt, state, forgotten)
         self.held[handle.id] = Held(header, state, len(prompt), sequence, time.monotonic() + self.options.lease_seconds)
         return handle
 
@@ -309,6 +359,7 @@ class Engine:
 
     def _record(self, active: _Active, reason: str) -> None:
         del self._active[active.sequence.id]
+        self.backend.end(active.sequence.id)
         now = time.monotonic()
         spent = Spent(active.request.arrival, active.sequence.started, active.first_token, active.last_token, now)
         self.metrics.request_done(reason, spent, len(active.request.prompt), active.sequence.generated)
@@ -330,7 +381,8 @@ class Engine:
         metrics.preemptions.inc(scheduler.preemptions)
         metrics.cache_queries.inc(scheduler.cache_queries)
         metrics.cache_hits.inc(scheduler.cache_hits)
-        scheduler.preemptions = scheduler.cache_queries = scheduler.cache_hits = 0
+        metrics.forgotten.inc(scheduler.forgotten)
+        scheduler.preemptions = scheduler.cache_queries = scheduler.cache_hits = scheduler.forgotten = 0
         if self._outbox.items and self._loop is not None:
             self._loop.call_soon_threadsafe(self._outbox.deliver)
             self._outbox = _Outbox()

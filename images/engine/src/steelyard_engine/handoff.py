@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Annotated
 
 import aiohttp
 import msgspec
@@ -23,7 +24,7 @@ from yarl import URL
 from .steps import Sequence as Scheduled
 
 MAGIC = b"SYKV"
-FORMAT = 1
+FORMAT = 2
 _PREFIX = struct.Struct(">4sHI")
 _HEADER_LIMIT = 4096  # bytes
 _CONNECT_SECONDS = 2.0
@@ -49,7 +50,9 @@ class TransferParams(msgspec.Struct, frozen=True):
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What a state is of: model, layout of its bytes, number and digest of its tokens, size and CRC-32 of the bytes."""
+    """What a state is of: model, layout of its bytes, number and digest of its tokens, size and CRC-32 of the bytes; how many
+    of the tokens were forgotten, so that it has none of theirs.
+    """
 
     model: str
     layout: str
@@ -57,14 +60,16 @@ class Header(msgspec.Struct, frozen=True):
     digest: str
     bytes: int
     crc: int
+    forgotten: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
 @dataclass(slots=True)
 class Pulled:
-    """A checked state: the first `tokens` tokens of the prompt, and its bytes until they are taken."""
+    """A checked state: the first `tokens` tokens of the prompt but those `forgotten`, and its bytes until they are taken."""
 
     tokens: int
     state: memoryview
+    forgotten: int = 0
 
     def take(self) -> memoryview:
         """Give out the bytes and forget them: a request lives much longer than its state is needed."""
@@ -89,10 +94,12 @@ def new_capability() -> str:
     return secrets.token_urlsafe(24)
 
 
-def pack_header(model: str, layout: str, tokens: Sequence[int], state: bytes) -> bytes:
+def pack_header(model: str, layout: str, tokens: Sequence[int], state: bytes, forgotten: int = 0) -> bytes:
     """Return everything that precedes the state on the wire."""
-    header = msgspec.json.encode(Header(model, layout, len(tokens), _digest(tokens), len(state), zlib.crc32(state)))
-    return _PREFIX.pack(MAGIC, FORMAT, len(header)) + header
+    digest = _digest(tokens, forgotten)
+    header = Header(model, layout, len(tokens), digest, len(state), zlib.crc32(state), forgotten)
+    text = msgspec.json.encode(header)
+    return _PREFIX.pack(MAGIC, FORMAT, len(text)) + text
 
 
 def unpack(blob: bytes, model: str, layout: str, prompt: Sequence[int]) -> Pulled:
@@ -111,11 +118,11 @@ def unpack(blob: bytes, model: str, layout: str, prompt: Sequence[int]) -> Pulle
     state = memoryview(blob)[_PREFIX.size + size :]
     if (header.model, header.layout) != (model, layout):
         raise HandoffFailed(f"state of model {header.model} ({header.layout}), this is {model} ({layout})")
-    if header.tokens >= len(prompt) or header.digest != _digest(prompt[: header.tokens]):
+    if header.tokens >= len(prompt) or header.digest != _digest(prompt[: header.tokens], header.forgotten):
         raise HandoffFailed(f"state of {header.tokens} tokens is of another prompt than this one of {len(prompt)}")
     if header.bytes != len(state) or header.crc != zlib.crc32(state):
         raise HandoffFailed(f"{len(state)} bytes arrived damaged, {header.bytes} were sent")
-    return Pulled(header.tokens, state)
+    return Pulled(header.tokens, state, header.forgotten)
 
 
 async def pull(session: aiohttp.ClientSession, params: TransferParams, timeout_seconds: float) -> bytes:
@@ -149,5 +156,6 @@ def _url(params: TransferParams) -> URL:
     return URL.build(scheme="http", host=params.remote_host, port=params.remote_port) / "kv" / params.remote_request_id
 
 
-def _digest(tokens: Sequence[int]) -> str:
-    return blake2b(array("q", tokens).tobytes(), digest_size=16).hexdigest()
+def _digest(tokens: Sequence[int], forgotten: int) -> str:
+    """Return a digest of the tokens and of how many of them were forgotten."""
+    return blake2b(array("q", [forgotten, *tokens]).tobytes(), digest_size=16).hexdigest()

@@ -20,11 +20,11 @@ def blocks_for(tokens: int) -> int:
     return -(-tokens // BLOCK)
 
 
-def extend_keys(keys: list[bytes], tokens: Sequence[int]) -> None:
-    """Append to `keys` the chained digests of the full blocks of `tokens` that it lacks."""
+def extend_keys(keys: list[bytes], tokens: Sequence[int], seed: bytes = b"") -> None:
+    """Append to `keys` the chained digests of the full blocks of `tokens` that it lacks; the chain begins with `seed`."""
     for start in range(len(keys) * BLOCK, len(tokens) - BLOCK + 1, BLOCK):
         block = array("q", tokens[start : start + BLOCK]).tobytes()
-        keys.append(blake2b((keys[-1] if keys else b"") + block, digest_size=16).digest())
+        keys.append(blake2b((keys[-1] if keys else seed) + block, digest_size=16).digest())
 
 
 class KvPool:

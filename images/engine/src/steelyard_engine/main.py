@@ -20,7 +20,7 @@ from aiohttp import web
 from . import journal
 from .engine import Engine
 from .serve import Server
-from .settings import Settings, make_backend, read_arguments
+from .settings import Settings, make_backend, make_guesser, read_arguments
 
 log = logging.getLogger("steelyard_engine")
 _POLL_SECONDS = 0.05
@@ -40,7 +40,8 @@ def main() -> None:
 
 
 async def _serve(settings: Settings) -> int:
-    engine = Engine(make_backend(settings), settings.options)
+    backend = make_backend(settings)
+    engine = Engine(backend, settings.options, make_guesser(settings, backend))
     leave = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, leave.set)

@@ -125,6 +125,12 @@ class Metrics:
             registry=self._registry,
         )
         info.labels(model, str(block), str(kv_blocks)).set(1)
+        self._facts = Gauge(
+            "steelyard_engine_info",
+            "How this engine runs: form of weights and KV cache, batching, speculation, number of adapters.",
+            [_LABEL, "weights", "kv", "batching", "speculation", "adapters"],
+            registry=self._registry,
+        )
 
         self.prompt_tokens = self._counter("vllm:prompt_tokens", "Prompt tokens processed.")
         by_source = Counter(
@@ -138,6 +144,12 @@ class Metrics:
         self.transferred = by_source.labels(model, "external_kv_transfer")
         self.generated = self._counter("vllm:generation_tokens", "Tokens generated.")
         self.preemptions = self._counter("vllm:num_preemptions", "Sequences that lost their KV to others.")
+        self.drafts = self._counter("vllm:spec_decode_num_drafts", "Steps of a sequence that had guesses.")
+        self.guessed = self._counter("vllm:spec_decode_num_draft_tokens", "Tokens guessed.")
+        self.accepted = self._counter("vllm:spec_decode_num_accepted_tokens", "Guesses that were right.")
+        self.forgotten = self._counter(
+            "steelyard_engine_kv_forgotten_tokens", "Tokens whose KV was dropped to keep to the window."
+        )
         self.cache_queries = self._counter("vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.")
         self.cache_hits = self._counter("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.")
         ended = Counter(
@@ -174,6 +186,10 @@ class Metrics:
         )
         self.expired = self._counter("steelyard_engine_kv_expired", "Held states whose lease ended before a fetch.")
         self.transfer = self._histogram("steelyard_engine_kv_transfer_seconds", "Time to pull a state.", _FIRST)
+
+    def describe(self, **facts: str) -> None:
+        """Tell how the engine runs, once it is loaded; `facts` are the labels of `steelyard_engine_info`."""
+        self._facts.labels(model_name=self._model, **facts).set(1)
 
     def prompt_done(self, prompt: int, cached: int, transferred: int) -> None:
         """Count a prompt's tokens by source, when its first token is there."""

@@ -43,13 +43,17 @@ class Profile(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
     startup_seconds: float = 0.0
     transfer_bytes_per_second: float = 2.5e10
     bytes_per_token: int = 131072
+    acceptance: float = 0.6  # share of guesses that are right, where the engine speculates
 
-    def step_seconds(self, prefill_tokens: int, sequences: int, kv_use: float) -> float:
-        """Return the time of one mixed step; its fixed cost (reading the weights) is paid once."""
+    def step_seconds(self, prefill_tokens: int, sequences: int, kv_use: float, guesses: int = 0) -> float:
+        """Return the time of one mixed step; its fixed cost (reading the weights) is paid once.
+
+        A guessed token costs what a token of a prompt does: it is computed beside others that are.
+        """
         prefill = self.prefill.seconds(prefill_tokens) if prefill_tokens else 0.0
         decode = self.decode.seconds(sequences, kv_use) if sequences else 0.0
         shared = min(self.prefill.a, self.decode.g0) if prefill_tokens and sequences else 0.0
-        return max(0.0, prefill + decode - shared)
+        return max(0.0, prefill + decode - shared) + self.prefill.b * guesses
 
 
 def read_profile(path: Path) -> Profile:
@@ -58,6 +62,8 @@ def read_profile(path: Path) -> Profile:
         profile = msgspec.json.decode(path.read_bytes(), type=Profile)
     except (OSError, msgspec.DecodeError) as error:
         raise ValueError(f"--profile {path}: {error}") from error
+    if not 0 <= profile.acceptance <= 1:
+        raise ValueError(f"--profile {path}: acceptance {profile.acceptance} is not a share between 0 and 1")
     if profile.kv_tokens < 1 or profile.transfer_bytes_per_second <= 0 or profile.startup_seconds < 0:
         raise ValueError(
             f"--profile {path}: kvTokens and transferBytesPerSecond must be positive, startupSeconds not negative"

@@ -6,6 +6,7 @@ not depend on which requests share the batch, on preemption, or on which pod dec
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +16,42 @@ from numpy.typing import NDArray
 class Sampling:
     """How to sample: `temperature` 0 is greedy; `top_p` in (0, 1]; `seed` is always set, at random if not by the client.
 
-    End tokens are forbidden before `min_tokens` tokens were generated.
+    End tokens are forbidden before `min_tokens` tokens were generated. `grammar` is a GBNF text that the answer has to follow.
     """
 
     temperature: float = 1.0
     top_p: float = 1.0
     seed: int = 0
     min_tokens: int = 0
+    grammar: str | None = None
 
 
-def choose(logits: NDArray[np.float32], sampling: Sampling, index: int, end_tokens: Collection[int]) -> int:
+class Constraint(Protocol):
+    """What an answer's grammar says of the next token."""
+
+    def allowed(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the logits with −inf where a token is forbidden."""
+
+    def allows(self, token: int) -> bool:
+        """Say whether this token is allowed: much cheaper than all of them."""
+
+
+def choose(
+    logits: NDArray[np.float32],
+    sampling: Sampling,
+    index: int,
+    end_tokens: Collection[int],
+    constraint: Constraint | None = None,
+) -> int:
     """Return the token id for place `index` of the answer, given the logits (vocabulary,) of the model."""
-    if index < sampling.min_tokens:
+    early = index < sampling.min_tokens
+    if constraint is not None:
+        best = int(logits.argmax())
+        if sampling.temperature == 0 and not early and constraint.allows(best):
+            return best
+        logits = constraint.allowed(logits)
+        early = early and bool(np.isfinite(np.delete(logits, list(end_tokens))).any())  # a form that is complete ends
+    if early:
         logits = logits.copy()
         logits[list(end_tokens)] = -np.inf
     if sampling.temperature == 0:

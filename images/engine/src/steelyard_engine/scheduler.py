@@ -12,16 +12,25 @@ Rules:
 - When KV runs out, the youngest running sequence is preempted: it loses its KV, goes back to the head of the queue and
   is computed again later. The oldest gives way to held sequences only, whose leases end; hence every sequence ends.
 - A transferred sequence starts with all of its prompt but the last token computed, and runs that one as its first decode.
+- Guesses at an answer's next tokens (`guesses.py`) run behind its last one where the step's budget and free KV have room for
+  them: they never delay another sequence's token, and never preempt.
+- With a window, a text that is longer than it forgets what lies between its sink and its latest tokens, whenever its place in
+  the cache is full. It shares no prefix. One that is preempted does all of it again, so that its answer stays the same.
 
 Which prompts start and what runs beside what is a strategy's: `batching.py`.
 """
 
 from collections import deque
 from collections.abc import Mapping
+from collections.abc import Sequence as Tokens
+from dataclasses import replace
+from types import MappingProxyType
 
 from .batching import strategy
-from .kv import BLOCK, KvPool, blocks_for, extend_keys
-from .steps import Chunk, Free, Limits, Operation, Restore, Sequence, Share, Step
+from .kv import BLOCK, KvPool, blocks_for
+from .steps import Chunk, Free, Limits, Operation, Restore, Sequence, Share, Shift, Step
+
+NOTHING: Mapping[int, Tokens[int]] = MappingProxyType({})
 
 
 class Scheduler:
@@ -37,9 +46,11 @@ class Scheduler:
         self.preemptions = 0
         self.cache_queries = 0  # prompt tokens looked up in the prefix cache
         self.cache_hits = 0
+        self.forgotten = 0  # tokens whose KV was dropped to keep to the window
         self._slot_of: dict[int, int] = {}  # owner (sequence id) -> slot
         self._free_slots = list(range(limits.slots - 1, -1, -1))
         self._operations: list[Operation] = []
+        self._guesses = NOTHING
 
     @property
     def busy(self) -> bool:
@@ -51,14 +62,28 @@ class Scheduler:
         """Share of the KV capacity that running and held sequences need, 0 to 1."""
         return self.pool.used / self.pool.total
 
-    def add(self, sequence: Sequence) -> None:
-        """Queue a sequence; refuse (ValueError) one that could never fit, since it would block the queue for ever."""
-        if blocks_for(len(sequence.prompt) + sequence.max_tokens) > self.pool.total:
+    def add(self, sequence: Sequence, forgotten: int = 0) -> None:
+        """Queue a sequence; refuse (ValueError) one that could never fit, since it would block the queue for ever.
+
+        A transferred state lacks the `forgotten` tokens behind the window's sink.
+        """
+        window = self.limits.window
+        if window is not None and len(sequence.prompt) + sequence.max_tokens > window.size:
+            sequence.window = window
+            sequence.forget(forgotten)
+        sequence.extend_keys()
+        if self._blocks(sequence, len(sequence.prompt) + sequence.max_tokens) > self.pool.total:
             raise ValueError(f"prompt and answer need more than the KV capacity of {self.limits.kv_tokens} tokens")
         self.waiting.append(sequence)
 
-    def plan(self, now: float) -> Step | None:
-        """Return the next step, or None where nothing is to be done until `wake_at`."""
+    @property
+    def answering(self) -> list[Sequence]:
+        """Running sequences whose next step samples a token, oldest first: those that guesses are of use for."""
+        return [sequence for sequence in self.running.values() if sequence.pending == 1 and sequence.computed]
+
+    def plan(self, now: float, guesses: Mapping[int, Tokens[int]] = NOTHING) -> Step | None:
+        """Return the next step, or None where nothing is to be done until `wake_at`; `guesses` by id of the sequence."""
+        self._guesses = guesses
         chunks = self._strategy.chunks(self, now)
         operations, self._operations = tuple(self._operations), []
         return Step(operations, tuple(chunks), self.kv_use) if chunks or operations else None
@@ -67,8 +92,9 @@ class Scheduler:
         """Return when a waiting batch must start although it is not full; None: only an event brings new work."""
         return self._strategy.wake_at(self, now)
 
-    def commit(self, step: Step, sampled: Mapping[int, int]) -> list[Sequence]:
-        """Record that `step` ran and gave `sampled` (sequence id → token); return the sequences that got a token.
+    def commit(self, step: Step, sampled: Mapping[int, Tokens[int]]) -> list[Sequence]:
+        """Record that `step` ran and gave `sampled` (sequence id → its tokens, guesses that were right and one more); return
+        the sequences that got any.
 
         Sequences that ended while the step ran are skipped.
         """
@@ -78,14 +104,21 @@ class Scheduler:
             if sequence.id not in self.running:
                 continue
             sequence.computed = chunk.end
-            extend_keys(sequence.keys, sequence.tokens)
-            while sequence.registered < chunk.end // BLOCK:
+            if chunk.sample:
+                sequence.tokens.extend(sampled[sequence.id])
+                sequence.computed += len(sampled[sequence.id]) - 1
+                advanced.append(sequence)
+            sequence.extend_keys()
+            while sequence.window is None and sequence.registered < sequence.computed // BLOCK:
                 self.pool.register(sequence.id, sequence.registered, sequence.keys[sequence.registered])
                 sequence.registered += 1
-            if chunk.sample:
-                sequence.tokens.append(sampled[sequence.id])
-                advanced.append(sequence)
         return advanced
+
+    def cut(self, sequence: Sequence, tokens: int) -> None:
+        """Take back the last `tokens` tokens of a sequence that is about to end before them."""
+        if tokens:
+            del sequence.tokens[-tokens:]
+            sequence.computed = min(sequence.computed, len(sequence.tokens))
 
     def restore_failed(self, sequence: Sequence) -> None:
         """Make a sequence whose state could not be restored compute its prompt here, from the head of the queue."""
@@ -96,7 +129,7 @@ class Scheduler:
         if self.running.pop(sequence.id, None) is not None:
             if hold:
                 self.held[sequence.id] = sequence
-            elif reuse:
+            elif reuse and sequence.window is None:
                 self._soften(sequence)
             else:
                 self.pool.release(sequence.id)
@@ -106,15 +139,20 @@ class Scheduler:
 
     def release(self, sequence: Sequence) -> None:
         """Turn a held sequence into a reusable prefix."""
-        if self.held.pop(sequence.id, None) is not None:
+        if self.held.pop(sequence.id, None) is None:
+            return
+        if sequence.window is None:
             self._soften(sequence)
+        else:
+            self.pool.release(sequence.id)
+            self._forget([sequence.id])
 
     def admit(self, now: float) -> Sequence | None:
         """Start the sequence at the head of the queue, if a place, a slot and KV are there."""
         if not self.waiting or len(self.running) == self.limits.max_sequences:
             return None
         sequence = self.waiting[0]
-        blocks = blocks_for(len(sequence.tokens))
+        blocks = self._blocks(sequence, len(sequence.tokens))
         restored = sequence.transferred
         usable = 0 if restored else (len(sequence.tokens) - 1) // BLOCK
         keys = sequence.keys[:usable]
@@ -144,7 +182,7 @@ class Scheduler:
                 self.cache_hits += sequence.cached
         if restored:
             self._operations.append(Restore(sequence))
-            sequence.computed = restored
+            sequence.computed = restored - len(sequence.forgotten)
         self.running[sequence.id] = sequence
         return sequence
 
@@ -154,13 +192,56 @@ class Scheduler:
         for sequence in list(self.running.values()):
             if len(chunks) == self.limits.max_batch_tokens:
                 break
-            if sequence.pending == 1 and sequence.id in self.running and self._grow(sequence):
-                chunks.append(Chunk(sequence, sequence.computed, sequence.computed + 1, True))
-        return chunks
+            if sequence.pending == 1 and sequence.id in self.running:
+                self._make_room(sequence)
+                if self._grow(sequence):
+                    chunks.append(Chunk(sequence, sequence.computed, sequence.computed + 1, True))
+        return self._guessed(chunks) if self._guesses else chunks
+
+    def piece(self, sequence: Sequence, budget: int) -> Chunk:
+        """The next tokens of a sequence, as many as the budget and its window allow; the last of all is sampled after."""
+        self._make_room(sequence)
+        end = min(sequence.computed + budget, len(sequence.tokens))
+        if sequence.window is not None:
+            end = min(end, sequence.window.size)
+        return Chunk(sequence, sequence.computed, end, end == len(sequence.tokens))
+
+    def _make_room(self, sequence: Sequence) -> None:
+        """Where a sequence's window is full, let it forget."""
+        window = sequence.window
+        if window is None or sequence.computed < window.size:
+            return
+        sequence.forget(window.stride)
+        sequence.computed -= window.stride
+        self.forgotten += window.stride
+        self._operations.append(Shift(sequence.slot, window.sink, window.sink + window.stride))
+
+    def _blocks(self, sequence: Sequence, tokens: int) -> int:
+        """Return the blocks that so many tokens of a sequence take, of which its window keeps only some."""
+        return blocks_for(tokens if sequence.window is None else min(tokens, sequence.window.size))
+
+    def _guessed(self, chunks: list[Chunk]) -> list[Chunk]:
+        """Add guesses as far as the budget of the step, the limit of the answer and KV that nobody needs have room for."""
+        room = self.limits.max_batch_tokens - len(chunks)
+        found = []
+        for chunk in chunks:
+            sequence = chunk.sequence
+            rest = sequence.max_tokens - sequence.generated - 1
+            if sequence.window is not None:
+                rest = min(rest, sequence.window.size - chunk.end)
+            guesses = tuple(self._guesses.get(sequence.id, ()))[: max(0, min(room, rest))]
+            held = len(self.pool.blocks(sequence.id))
+            free = self.pool.available - len(self.running)
+            if blocks_for(len(sequence.tokens) + len(guesses)) - held > max(0, free):
+                guesses = guesses[: held * BLOCK - len(sequence.tokens)]
+            self._forget(self.pool.grow(sequence.id, blocks_for(len(sequence.tokens) + len(guesses))))
+            room -= len(guesses)
+            found.append(replace(chunk, guesses=guesses))
+        return found
 
     def _grow(self, sequence: Sequence) -> bool:
         """Get KV for all tokens of a sequence, from younger ones if need be; False where it had to give way itself."""
-        need = blocks_for(len(sequence.tokens))
+        need = self._blocks(sequence, len(sequence.tokens))
         while self.pool.available < need - len(self.pool.blocks(sequence.id)):
             victim = next(reversed(self.running.values()))
             self.preemptions += 1
@@ -175,6 +256,7 @@ class Scheduler:
         del self.running[sequence.id]
         self.pool.release(sequence.id)
         self._forget([sequence.id])
+        sequence.remember()
         sequence.transferred = 0
         sequence.computed = 0
         sequence.registered = 0

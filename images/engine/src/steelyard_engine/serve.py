@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 BODY_LIMIT = 4 * 1024 * 1024  # bytes of a request
 _LONG_BODY = 32 * 1024  # bytes from which on tokenizing would hold up the streams of others
+_FORMS = (b"response_format", b"structured_outputs")  # fields whose grammars take longer to make than a body to read
 _SLICE = 1024 * 1024  # bytes of state written at once
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -98,8 +99,9 @@ class Server:
         if self.draining or not self.engine.ready:
             state = "is shutting down" if self.draining else "is not ready"
             raise ApiError(503, f"This engine {state}; send the request to another one.", None, "unavailable")
-        inputs = (kind, data, self.engine.options.served_name, self.context_length, self.engine.backend)
-        if len(data) > _LONG_BODY:
+        options = self.engine.options
+        inputs = (kind, data, (options.served_name, *options.adapters), self.context_length, self.engine.backend)
+        if len(data) > _LONG_BODY or any(field in data for field in _FORMS):
             async with self._long_body:
                 call = await asyncio.to_thread(read_call, *inputs)
         else:
@@ -115,13 +117,14 @@ class Server:
                 hold=call.transfer.do_remote_decode,
                 arrival=arrival,
                 restored=restored,
+                adapter=call.adapter,
             )
         )
         async with aclosing(deltas):
             first = await anext(deltas)
             if first.error is not None:
                 raise ApiError(500, f"{first.error}; send the request again.", None, "engine_error")
-            answer = Answer(call, self.engine.options.served_name)
+            answer = Answer(call, call.adapter or options.served_name)
             if call.stream:
                 return await self._stream(request, answer, first, deltas)
             return await self._whole(answer, first, deltas)
@@ -161,7 +164,8 @@ class Server:
         try:
             blob = await pull(self.session, params, self.pull_timeout)
             backend = engine.backend
-            pulled = await asyncio.to_thread(unpack, blob, backend.model_id, backend.layout, call.prompt)
+            identity = backend.identity(call.adapter)
+            pulled = await asyncio.to_thread(unpack, blob, identity, backend.layout, call.prompt)
             rest = backend.transfer_seconds(pulled.tokens) - (time.monotonic() - started)
             if rest > 0:
                 await asyncio.sleep(rest)
@@ -214,14 +218,13 @@ class Server:
         return web.Response(status=204)
 
     async def _models(self, _: web.Request) -> web.Response:
-        model = {
-            "id": self.engine.options.served_name,
-            "object": "model",
-            "created": self.started,
-            "owned_by": "steelyard",
-        }
-        model |= {"max_model_len": self.context_length}
-        return _json({"object": "list", "data": [model]})
+        options = self.engine.options
+        model = {"object": "model", "created": self.started, "owned_by": "steelyard"}
+        served: list[dict[str, object]] = [
+            {"id": options.served_name, **model, "max_model_len": self.context_length},
+            *({"id": name, **model, "parent": options.served_name} for name in options.adapters),
+        ]
+        return _json({"object": "list", "data": served})
 
     async def _health(self, _: web.Request) -> web.Response:
         if self.draining or not self.engine.ready:

@@ -2,17 +2,18 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 from .backends import Backend
-from .backends.simulated import SimulatedBackend
+from .backends.simulated import Oracle, SimulatedBackend
 from .engine import Options
+from .guesses import Guesser, Lookup, Speculation
 from .kv import BLOCK, blocks_for
 from .profile import read_profile
-from .steps import Batching
+from .steps import Batching, Window
 
 _PREFIX_SLOTS = 3  # slots for reusable prefixes, for each running sequence
 _SIMULATED_SLOTS = 4096
@@ -33,6 +34,11 @@ class Settings:
     drain_timeout: float
     threads: int
     numerics: Literal["reproducible", "fast"]
+    kv_type: Literal["f16", "q8_0", "q4_0"]
+    lora: Mapping[str, Path]
+    guesses: int
+    lookup: int
+    draft_model: Path | None
     options: Options
 
 
@@ -88,11 +94,48 @@ def read_arguments(arguments: Sequence[str] | None = None) -> Settings:
         default="reproducible",
         help="reproducible: a text does not depend on load; fast: llama.cpp's own batches (llama); default %(default)s",
     )
+    flag(
+        "--kv-type",
+        choices=("f16", "q8_0", "q4_0"),
+        default="f16",
+        help="numbers of the KV cache: 16, 8.5 or 4.5 bits each (llama); default %(default)s",
+    )
+    flag(
+        "--lora",
+        type=_named_path,
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="serve a LoRA adapter (GGUF) under this name; may be repeated",
+    )
+    flag(
+        "--speculation",
+        choices=get_args(Speculation),
+        default="none",
+        help="guess next tokens from the text before (ngram) or with a small model (draft); default %(default)s",
+    )
+    flag("--guesses", type=_positive, default=3, help="tokens guessed a step; default %(default)s")
+    flag("--lookup", type=_positive, default=4, help="longest run that ngram looks for, in tokens; default %(default)s")
+    flag("--draft-model", type=Path, help="GGUF file of the small model, of the same vocabulary (draft)")
+    flag("--sink", type=_positive, default=4, help="first tokens that a window keeps; default %(default)s")
+    flag(
+        "--recent",
+        type=_positive,
+        help="keep the KV of so many of a sequence's latest tokens only, beside its first (StreamingLLM); default: all",
+    )
     found = parser.parse_args(arguments)
     if found.backend == "llama" and found.model is None:
         parser.error("--backend llama needs --model with a GGUF file")
     if found.backend == "simulated" and found.profile is None:
         parser.error("--backend simulated needs --profile with a JSON file")
+    if found.backend == "llama" and (found.speculation == "draft") != (found.draft_model is not None):
+        parser.error("--speculation draft and --draft-model belong together; give both or neither")
+    names = [found.served_name, *(name for name, _ in found.lora)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        parser.error(f"--lora {twice}: the name is taken; give every adapter its own")
+    if found.recent is not None and found.recent < 2 * BLOCK:
+        parser.error(f"--recent {found.recent} is too short a window; give at least {2 * BLOCK} tokens")
     options = Options(
         served_name=found.served_name,
         max_sequences=found.max_sequences,
@@ -101,6 +144,9 @@ def read_arguments(arguments: Sequence[str] | None = None) -> Settings:
         max_wait=found.max_wait,
         recompute=found.on_kv_failure == "recompute",
         lease_seconds=found.kv_lease,
+        adapters=tuple(name for name, _ in found.lora),
+        speculation=found.speculation,
+        window=None if found.recent is None else Window(found.sink, found.recent),
     )
     return Settings(
         backend=found.backend,
@@ -114,6 +160,11 @@ def read_arguments(arguments: Sequence[str] | None = None) -> Settings:
         drain_timeout=found.drain_timeout,
         threads=found.threads,
         numerics=found.numerics,
+        kv_type=found.kv_type,
+        lora=dict(found.lora),
+        guesses=found.guesses,
+        lookup=found.lookup,
+        draft_model=found.draft_model,
         options=options,
     )
 
@@ -139,13 +190,63 @@ def make_backend(settings: Settings) -> Backend:
             batch_tokens=max(settings.options.max_batch_tokens, settings.context_length),
             threads=settings.threads,
             numerics=settings.numerics,
+            kv_type=settings.kv_type,
+            lora=settings.lora,
+            window=settings.options.window,
         )
-    if blocks_for(settings.context_length) > backend.kv_tokens // BLOCK:
+    window = settings.options.window
+    kept = settings.context_length if window is None else min(settings.context_length, window.size)
+    told = f"--context-length {settings.context_length}" if window is None else f"a window of {kept} tokens"
+    if blocks_for(kept) > backend.kv_tokens // BLOCK:
         raise ValueError(
-            f"--context-length {settings.context_length} does not fit the KV capacity of {backend.kv_tokens} tokens: "
-            "raise --kv-tokens or lower it"
+            f"{told} does not fit the KV capacity of {backend.kv_tokens} tokens: raise --kv-tokens or lower it"
         )
     return backend
+
+
+def make_guesser(settings: Settings, backend: Backend) -> Callable[[], Guesser] | None:
+    """Return what makes the guesser that the settings ask for, once `backend` is loaded; None: nothing guesses.
+
+    The maker raises ValueError where the small model does not fit.
+    """
+    if settings.options.speculation == "none":
+        return None
+    if isinstance(backend, SimulatedBackend):
+        return lambda: Oracle(settings.guesses, backend.acceptance)
+    if settings.options.speculation == "ngram":
+        return lambda: Lookup(settings.guesses, settings.lookup)
+    return lambda: _draft(settings, backend)
+
+
+def _draft(settings: Settings, backend: Backend) -> Guesser:
+    from .backends.draft import Draft
+    from .backends.llama import LlamaBackend
+
+    assert settings.draft_model is not None
+    batch = max(settings.options.max_batch_tokens, settings.context_length)
+    small = LlamaBackend(
+        model=settings.draft_model,
+        context_length=settings.context_length,
+        kv_tokens=backend.kv_tokens,
+        slots=settings.options.max_sequences,
+        batch_tokens=batch,
+        threads=settings.threads,
+        numerics="fast",
+    )
+    small.load()
+    if small.vocabulary != backend.vocabulary:
+        raise ValueError(
+            f"--draft-model {settings.draft_model}: its vocabulary has {small.vocabulary} tokens and the model's "
+            f"{backend.vocabulary}; guesses need the same one"
+        )
+    return Draft(small, settings.guesses, batch)
+
+
+def _named_path(text: str) -> tuple[str, Path]:
+    name, separator, path = text.partition("=")
+    if not (name and separator and path):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE")
+    return name, Path(path)
 
 
 def _positive(text: str) -> int:

@@ -12,6 +12,7 @@ from steelyard.catalog.abilities import row_of, written
 
 Finding = tuple[str, str, str]  # field, value, problem and remedy
 
+LEAST_WINDOW = 32  # tokens, of the embedded engine
 LOADABLE = {"vllm": ("fp8", "int8", "nvfp4"), "sglang": ("fp8",)}  # formats that source Load makes
 
 
@@ -28,6 +29,8 @@ def found(service: InferenceService) -> Iterator[Finding]:
     yield from _formats(service)
     yield from _store(service)
     yield from _names(service)
+    yield from _draft(service)
+    yield from _window(service)
 
 
 def _formats(service: InferenceService) -> Iterator[Finding]:
@@ -75,12 +78,30 @@ def _names(service: InferenceService) -> Iterator[Finding]:
             problem = "the model itself is served under that name; give the adapter another"
             yield "spec.model.adapters", adapter.name, problem
         source = adapter.source
-        if isinstance(source, HubSource) and source.revision is not None:
+        if isinstance(source, HubSource) and service.spec.engine.name == "llama-cpp":
+            problem = "the embedded engine fetches no adapters; put the GGUF file on a claim: pvc://CLAIM/PATH"
+            yield "spec.model.adapters", adapter.uri, problem
+        elif isinstance(source, HubSource) and source.revision is not None:
             problem = (
                 f"engines fetch an adapter's newest revision and cannot be told another; leave @{source.revision} out, or"
                 " put that revision on a claim and name it as pvc://CLAIM/PATH"
             )
             yield "spec.model.adapters", adapter.uri, problem
+
+
+def _draft(service: InferenceService) -> Iterator[Finding]:
+    """The embedded engine reads its small model from a file; nobody fetches one for it."""
+    wish = service.spec.speculation
+    if service.spec.engine.name == "llama-cpp" and wish.method == "draft" and not (wish.model or "").startswith("/"):
+        problem = "the embedded engine fetches no models; name the GGUF file's path in the container"
+        yield "spec.speculation.model", str(wish.model), problem
+
+
+def _window(service: InferenceService) -> Iterator[Finding]:
+    """Our engines forget a quarter of a window at once, so they want one of some length."""
+    window = service.spec.cache.eviction.window_tokens
+    if service.spec.engine.name in ("llama-cpp", "simulated") and window is not None and window < LEAST_WINDOW:
+        yield "spec.cache.eviction.windowTokens", str(window), f"give at least {LEAST_WINDOW} tokens"
 
 
 def _where(service: InferenceService, role: str, block: str) -> str:

@@ -19,6 +19,8 @@ from steelyard.decide.model import roofline as prior
 LOAD_BYTES_PER_SECOND = 2e9  # from local disk into the accelerator
 START_SECONDS = 2.0  # process and warm-up
 SIXTEEN_BITS = 16.0
+# Share of guesses that are right, for rehearsals of speculation: usual figures of chats, not measured here.
+ACCEPTANCE = {"ngram": 0.3, "draft": 0.6, "eagle3": 0.7, "mtp": 0.7}
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,13 @@ class Profile:
     decode: tuple[float, float, float, float]  # g0, g1, g2, g3
     transfer_bytes_per_second: float
     bytes_per_token: int
+    acceptance: float | None = None  # share of guesses that are right; None: nobody guesses
 
     def manifest(self) -> dict[str, Any]:
         """Give the file's content; figures are rounded to six digits, so that the text is stable."""
         a, b, c = map(_rounded, self.prefill)
         g0, g1, g2, g3 = map(_rounded, self.decode)
+        guesses = {} if self.acceptance is None else {"acceptance": self.acceptance}
         return {
             "startupSeconds": _rounded(self.startup_seconds),
             "kvTokens": self.kv_tokens,
@@ -43,6 +47,7 @@ class Profile:
             "decode": {"g0": g0, "g1": g1, "g2": g2, "g3": g3},
             "transferBytesPerSecond": _rounded(self.transfer_bytes_per_second),
             "bytesPerToken": self.bytes_per_token,
+            **guesses,
         }
 
 
@@ -95,6 +100,7 @@ def roofline(service: InferenceService, role_name: str, accelerator: Accelerator
         decode=model.decode,
         transfer_bytes_per_second=model.transfer_bytes_per_second,
         bytes_per_token=round(model.kv_bytes_per_token),
+        acceptance=ACCEPTANCE.get(service.spec.speculation.method),
     )
 
 

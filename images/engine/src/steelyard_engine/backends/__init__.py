@@ -7,7 +7,8 @@ from collections.abc import Sequence as Tokens
 from typing import Protocol
 
 from ..sampling import Sampling
-from ..steps import Chunk, Free, Share
+from ..steps import Chunk, Free, Share, Shift
+from ..structure import Form
 
 
 class StateRefused(Exception):
@@ -32,6 +33,18 @@ class Backend(Protocol):
         """Load the model and run it once; raise ValueError or OSError where that is impossible."""
         ...
 
+    def identity(self, adapter: str) -> str:
+        """Return the digest of what computes keys and values: the weights, and an adapter's where it is not ""."""
+        ...
+
+    def facts(self) -> dict[str, str]:
+        """Return what is worth telling of the loaded model: the form of its `weights` and of its `kv` cache."""
+        ...
+
+    def grammar(self, form: Form) -> str:
+        """Write the form that an answer must have as the `Sampling`'s grammar; raise ValueError where that cannot be."""
+        ...
+
     def tokenize(self, text: str, add_special: bool) -> list[int]:
         """Return the tokens of `text`; control tokens written in it count as such, as in vLLM."""
         ...
@@ -40,12 +53,18 @@ class Backend(Protocol):
         """Return the bytes of an answer's token; control tokens are empty."""
         ...
 
-    def apply(self, operation: Free | Share) -> None:
+    def apply(self, operation: Free | Share | Shift) -> None:
         """Change the KV cache."""
         ...
 
-    def run(self, chunks: Tokens[Chunk], sampling: dict[int, Sampling], kv_use: float) -> dict[int, int]:
-        """Compute one batch; return the token sampled for each sequence (by id) whose chunk asks for one."""
+    def run(self, chunks: Tokens[Chunk], sampling: dict[int, Sampling], kv_use: float) -> dict[int, Tokens[int]]:
+        """Compute one batch; return for each sequence (by id) whose chunk asks for it the tokens sampled: its guesses as
+        far as they are what is sampled in their place, and one more. Of the other guesses no KV is left.
+        """
+        ...
+
+    def end(self, sequence: int) -> None:
+        """Forget what is kept for sampling a sequence's answer, by its id; it is over."""
         ...
 
     def export_state(self, slot: int, tokens: int) -> bytes:

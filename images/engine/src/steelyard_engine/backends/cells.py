@@ -39,6 +39,9 @@ class Cells:
         self._filled = 0
         self._step = 0
         self._used = [0] * slots  # the step in which a slot took part last
+        self._shifts: list[
+            tuple[int, int, int]
+        ] = []  # slot, start and end of what is to be dropped before the next batch
         self._outside: dict[int, tuple[int, bytes]] = {}  # slot -> tokens and their state
         self._carried = 0  # cells that nobody needed, summed over the tokens computed since the last move
         self.moves = 0
@@ -71,6 +74,12 @@ class Cells:
         if self._carried > _MOVE_COST * living:
             self._move()
         self.reserve(tokens)
+        for slot, start, end in self._shifts:
+            self._borrow(slot, self._graveyard, start, end)
+            llama_cpp.llama_memory_seq_rm(self._memory, slot, start, end)
+            llama_cpp.llama_memory_seq_add(self._memory, slot, end, -1, start - end)
+            self._length[slot] -= end - start
+        self._shifts.clear()
 
     def reserve(self, tokens: int) -> None:
         """Make sure that so many cells are free at the end of the cache; raise CacheLost where that went wrong."""
@@ -81,6 +90,22 @@ class Cells:
         """Note that a batch has put so many tokens into `slot`."""
         self._length[slot] += tokens
         self._filled += tokens
+
+    def cut(self, slot: int, tokens: int) -> None:
+        """Keep only the first `tokens` tokens of a slot, of which no other shares more."""
+        if slot in self._outside:
+            self._copy_in(slot, slot, self._outside[slot][0])
+        if self._length[slot] > tokens:
+            self._borrow(slot, self._graveyard, tokens, self._length[slot])
+            llama_cpp.llama_memory_seq_rm(self._memory, slot, tokens, -1)
+            self._length[slot] = tokens
+
+    def shift(self, slot: int, start: int, end: int) -> None:
+        """Drop the tokens from `start` to `end` of a slot that shares nothing, and move those behind them up.
+
+        llama.cpp turns the keys with the next batch, so it is done just before that: no state can be read in between.
+        """
+        self._shifts.append((slot, start, end))
 
     def bury(self, slot: int) -> None:
         """Empty a slot."""
@@ -158,10 +183,7 @@ class Cells:
             del self._outside[source]
         if not self.load(slot, 0, length, state):
             raise CacheLost(f"{length} tokens could not be brought back")
-        if tokens < length:
-            self._borrow(slot, self._graveyard, tokens, length)
-            llama_cpp.llama_memory_seq_rm(self._memory, slot, tokens, -1)
-            self._length[slot] = tokens
+        self.cut(slot, tokens)
 
     def _living(self) -> int:
         """Cells that somebody needs, shared ones counted once."""

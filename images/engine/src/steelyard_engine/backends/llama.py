@@ -10,22 +10,35 @@ aggregated one exactly, under any load. The price is a fifth of the prefill spee
 
 import ctypes
 import logging
+from collections.abc import Mapping
 from collections.abc import Sequence as Tokens
 from hashlib import blake2b
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import llama_cpp
 import numpy as np
 
 from ..sampling import Sampling, choose
-from ..steps import Chunk, Free, Share
+from ..steps import Chunk, Free, Share, Shift, Window
+from ..structure import Form
 from . import StateRefused
+from .adapters import Adapters, by_adapter
+from .batch import Batch
 from .cells import Cells
+from .grammar import Grammar, Grammars
 
 log = logging.getLogger(__name__)
 
 Numerics = Literal["reproducible", "fast"]
+KvType = Literal["f16", "q8_0", "q4_0"]
+_KV_TYPES: dict[KvType, int] = {
+    "f16": llama_cpp.GGML_TYPE_F16,
+    "q8_0": llama_cpp.GGML_TYPE_Q8_0,
+    "q4_0": llama_cpp.GGML_TYPE_Q4_0,
+}
+NO_ADAPTERS: Mapping[str, Path] = MappingProxyType({})
 MICRO_BATCH = 32  # rows, of reproducible numerics; see above
 _HEADROOM = 4  # a quarter more cells than `kv_tokens`, so that they are moved when it pays, not when they run out
 _PREFIXES = 4  # prefixes kept for reuse are bytes outside of the cache, so they get a quarter of its memory once more
@@ -48,16 +61,25 @@ class LlamaBackend:
         batch_tokens: int,
         threads: int,
         numerics: Numerics = "reproducible",
+        kv_type: KvType = "f16",
+        lora: Mapping[str, Path] = NO_ADAPTERS,
+        window: Window | None = None,
     ) -> None:
         self._path = _find(model)
         self._context_length = context_length
         self._batch_tokens = batch_tokens
         self._threads = threads
         self._numerics = numerics
+        self._kv_type = kv_type
+        self._lora = lora
+        self._window = window
+        self._answers: dict[int, Grammar] = {}  # what the answers of running sequences are held to, by id
         self.kv_tokens = kv_tokens
         self.prefix_tokens = max(kv_tokens // _PREFIXES, min(context_length, kv_tokens))
         self.slots = min(slots, llama_cpp.llama_max_parallel_sequences() - _INNER_SLOTS)
-        self.layout = f"llama.cpp {llama_cpp.__version__} f16"
+        self.layout = f"llama.cpp {llama_cpp.__version__} {kv_type}"
+        if window is not None:
+            self.layout += f" {window.sink}+{window.recent}"
         if numerics != "reproducible":  # the bytes look alike; an engine that promises one text must not take them
             self.layout += f" {numerics}"
         self.model_id = ""
@@ -77,15 +99,29 @@ class LlamaBackend:
         if not self._model:
             raise ValueError(f"--model {self._path}: llama.cpp cannot load it")
         trained = llama_cpp.llama_model_n_ctx_train(self._model)
-        if self._context_length > trained:
-            raise ValueError(f"--context-length {self._context_length} is beyond the {trained} tokens the model knows")
+        if (self._window.size if self._window else self._context_length) > trained:
+            told = "--recent" if self._window else f"--context-length {self._context_length}"
+            raise ValueError(f"{told} is beyond the {trained} tokens the model knows")
         self._vocab = llama_cpp.llama_model_get_vocab(self._model)
+        self._adapters = Adapters(self._model, self._lora)  # llama.cpp wants them before the context
         self._make_context()
         self._read_vocabulary()
-        self._make_batch()
+        self._batch = Batch(self._batch_tokens)
+        self._grammars = Grammars(self._vocab, self.end_tokens)
         self.model_id = _fingerprint(self._path)
+        self._adapter_ids = {name: _fingerprint(path) for name, path in self._lora.items()}
         self._decode(1)
         self.cells.clear()
+
+    def identity(self, adapter: str) -> str:
+        """Return the digest of the weights, with an adapter's where there is one."""
+        return f"{self.model_id}+{self._adapter_ids[adapter]}" if adapter else self.model_id
+
+    def facts(self) -> dict[str, str]:
+        """Return the model's size and the form of its weights as llama.cpp tells them, and the form of the KV cache."""
+        text = ctypes.create_string_buffer(128)
+        llama_cpp.llama_model_desc(self._model, text, len(text))
+        return {"weights": text.value.decode(errors="replace"), "kv": self._kv_type}
 
     def tokenize(self, text: str, add_special: bool) -> list[int]:
         """Return the tokens of `text`; control tokens written in it count as such."""
@@ -98,37 +134,43 @@ class LlamaBackend:
         """Return the bytes of a token; control tokens are empty."""
         return self._piece(token, special=False)
 
-    def apply(self, operation: Free | Share) -> None:
-        """Drop a slot's cells, or let another slot own the first of them too."""
+    def apply(self, operation: Free | Share | Shift) -> None:
+        """Drop a slot's cells or some of them, or let another slot own the first of them too."""
         if isinstance(operation, Free):
             self.cells.bury(operation.slot)
+        elif isinstance(operation, Shift):
+            self.cells.shift(operation.slot, operation.start, operation.end)
         else:
             self.cells.share(operation.source, operation.slot, operation.tokens)
 
-    def run(self, chunks: Tokens[Chunk], sampling: dict[int, Sampling], kv_use: float) -> dict[int, int]:
-        """Decode all chunks as one batch and sample where asked; raise RuntimeError where llama.cpp refuses it."""
-        size = 0
-        rows: dict[int, Chunk] = {}
-        self._wanted[:] = 0
-        for chunk in chunks:
-            span = slice(size, size + chunk.end - chunk.start)
-            self._tokens[span] = chunk.sequence.tokens[chunk.start : chunk.end]
-            self._positions[span] = np.arange(chunk.start, chunk.end)
-            self._owners[span] = chunk.sequence.slot
-            size = span.stop
-            if chunk.sample:
-                self._wanted[size - 1] = 1
-                rows[size - 1] = chunk
-        self.cells.prepare({chunk.sequence.slot for chunk in chunks}, size)
-        self._decode(size)
-        for chunk in chunks:
-            self.cells.added(chunk.sequence.slot, chunk.end - chunk.start)
-        sampled = {}
-        for row, chunk in rows.items():
-            logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(self._context, row), (self.vocabulary,))
-            sequence = chunk.sequence
-            sampled[sequence.id] = choose(logits, sampling[sequence.id], sequence.generated, self.end_tokens)
+    def run(self, chunks: Tokens[Chunk], sampling: dict[int, Sampling], kv_use: float) -> dict[int, Tokens[int]]:
+        """Decode all chunks, those of one adapter as one batch, and sample where asked; raise RuntimeError where llama.cpp
+        refuses a batch.
+        """
+        self.cells.prepare({chunk.sequence.slot for chunk in chunks}, sum(chunk.size for chunk in chunks))
+        sampled: dict[int, Tokens[int]] = {}
+        for adapter, group in by_adapter(chunks):
+            self._adapters.use(self._context, adapter)
+            rows = self._batch.fill(group)
+            self._decode(self._batch.native.n_tokens)
+            for chunk in group:
+                self.cells.added(chunk.sequence.slot, chunk.size)
+            for row, chunk in rows.items():
+                sampled[chunk.sequence.id] = found = self._sample(row, chunk, sampling[chunk.sequence.id])
+                self.cells.cut(chunk.sequence.slot, chunk.end + len(found) - 1)
         return sampled
+
+    def cut(self, slot: int, tokens: int) -> None:
+        """Keep only the first `tokens` tokens of a slot."""
+        self.cells.cut(slot, tokens)
+
+    def end(self, sequence: int) -> None:
+        """Forget what is kept for sampling a sequence's answer."""
+        self._answers.pop(sequence, None)
+
+    def grammar(self, form: Form) -> str:
+        """Write a form as a grammar; raise ValueError where it cannot be followed."""
+        return self._grammars.write(form)
 
     def export_state(self, slot: int, tokens: int) -> bytes:
         """Return keys and values of a slot's first `tokens` tokens."""
@@ -155,6 +197,23 @@ class LlamaBackend:
         if getattr(self, "_model", None):
             llama_cpp.llama_model_free(self._model)
 
+    def _sample(self, row: int, chunk: Chunk, sampling: Sampling) -> list[int]:
+        """Return what is sampled behind the chunk and behind each of its guesses, as far as these were right."""
+        sequence = chunk.sequence
+        grammar = self._answers.get(sequence.id)
+        if grammar is None and sampling.grammar is not None:
+            grammar = self._answers[sequence.id] = self._grammars.begin(sampling.grammar)
+        found: list[int] = []
+        while True:
+            place = row + len(found)
+            logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(self._context, place), (self.vocabulary,))
+            token = choose(logits, sampling, sequence.generated + len(found), self.end_tokens, grammar)
+            if grammar is not None:
+                grammar.accept(token)
+            found.append(token)
+            if len(found) > len(chunk.guesses) or chunk.guesses[len(found) - 1] != token:
+                return found
+
     def _make_context(self) -> None:
         parameters = llama_cpp.llama_context_default_params()
         parameters.n_ctx = self.kv_tokens + max(self._batch_tokens, self.kv_tokens // _HEADROOM)
@@ -165,6 +224,7 @@ class LlamaBackend:
         parameters.n_threads = parameters.n_threads_batch = self._threads
         parameters.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         parameters.kv_unified = True
+        parameters.type_k = parameters.type_v = _KV_TYPES[self._kv_type]
         self._context = llama_cpp.llama_init_from_model(self._model, parameters)
         if not self._context:
             raise ValueError(f"--kv-tokens {self.kv_tokens}: llama.cpp cannot make a context of that size")
@@ -181,29 +241,9 @@ class LlamaBackend:
         ):
             self.special[name] = self._piece(token, special=True).decode(errors="replace") if token >= 0 else ""
 
-    def _make_batch(self) -> None:
-        """Lay out one batch for the process's life: arrays of ours that llama.cpp reads in place."""
-        size = self._batch_tokens
-        self._tokens = np.zeros(size, np.int32)
-        self._positions = np.zeros(size, np.int32)
-        self._owners = np.zeros(size, np.int32)
-        self._wanted = np.zeros(size, np.int8)
-        self._counts = np.ones(size, np.int32)
-        pointers = self._owners.ctypes.data + 4 * np.arange(size, dtype=np.uint64)
-        self._owner_pointers = pointers
-        number, pointer = ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.POINTER(ctypes.c_int32))
-        self._batch = llama_cpp.llama_batch(
-            n_tokens=0,
-            token=self._tokens.ctypes.data_as(number),
-            pos=self._positions.ctypes.data_as(number),
-            n_seq_id=self._counts.ctypes.data_as(number),
-            seq_id=pointers.ctypes.data_as(pointer),
-            logits=self._wanted.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
-        )
-
     def _decode(self, size: int) -> None:
-        self._batch.n_tokens = size
-        status = llama_cpp.llama_decode(self._context, self._batch)
+        self._batch.native.n_tokens = size
+        status = llama_cpp.llama_decode(self._context, self._batch.native)
         if status:
             raise RuntimeError(f"llama.cpp could not run a batch of {size} tokens (status {status})")
 

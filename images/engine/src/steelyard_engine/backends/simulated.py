@@ -6,13 +6,15 @@ that the request allows, 64 tokens where a chat sets none.
 """
 
 import time
+from collections.abc import Collection
 from collections.abc import Sequence as Tokens
 from hashlib import blake2b
 
 from ..chat import CHATML
 from ..profile import Profile
 from ..sampling import Sampling
-from ..steps import Chunk, Free, Share
+from ..steps import Chunk, Free, Sequence, Share, Shift
+from ..structure import Form
 
 _SENTENCE = (
     "the a one this steel yard beam weight scale ratio pan hook load balance moves holds slides turns rests tips "
@@ -36,12 +38,25 @@ class SimulatedBackend:
         self.model_id = blake2b(served_name.encode(), digest_size=16).hexdigest()
         self.kv_tokens = self.prefix_tokens = kv_tokens or profile.kv_tokens
         self.slots = slots
+        self.acceptance = profile.acceptance
         self.vocabulary = 2**32
         self._until = 0.0  # end of the last step, monotonic seconds
 
     def load(self) -> None:
         """Take the profile's start-up time."""
         time.sleep(self._profile.startup_seconds)
+
+    def identity(self, adapter: str) -> str:
+        """Return a digest of the name: there are no weights."""
+        return f"{self.model_id}+{adapter}" if adapter else self.model_id
+
+    def facts(self) -> dict[str, str]:
+        """Say that nothing is real."""
+        return {"weights": "simulated", "kv": "simulated"}
+
+    def grammar(self, form: Form) -> str:
+        """Refuse: words that are invented follow no form."""
+        raise ValueError("the simulated engine invents its words; leave it out")
 
     def tokenize(self, text: str, add_special: bool) -> list[int]:
         """Count four bytes as one token."""
@@ -52,24 +67,24 @@ class SimulatedBackend:
         """Return the word of an answer's token, with a space before it."""
         return b" " + WORDS[token % len(WORDS)].encode()
 
-    def apply(self, operation: Free | Share) -> None:
+    def apply(self, operation: Free | Share | Shift) -> None:
         """Keep no KV: the scheduler's count is all there is."""
 
-    def run(self, chunks: Tokens[Chunk], sampling: dict[int, Sampling], kv_use: float) -> dict[int, int]:
+    def run(self, chunks: Tokens[Chunk], sampling: dict[int, Sampling], kv_use: float) -> dict[int, Tokens[int]]:
         """Sleep as long as the batch would take, and invent a token for each chunk that asks for one."""
         now = time.monotonic()
         started = self._until if now - self._until < _OVERLAP_SECONDS else now
         decodes = sum(1 for chunk in chunks if chunk.is_decode)
         prefill_tokens = sum(chunk.end - chunk.start for chunk in chunks if not chunk.is_decode)
-        seconds = self._profile.step_seconds(prefill_tokens, decodes, kv_use)
-        sampled = {
-            chunk.sequence.id: (chunk.sequence.tokens[-1] * 31 + chunk.end) % len(WORDS)
-            for chunk in chunks
-            if chunk.sample
-        }
+        guesses = sum(len(chunk.guesses) for chunk in chunks)
+        seconds = self._profile.step_seconds(prefill_tokens, decodes, kv_use, guesses)
+        sampled: dict[int, Tokens[int]] = {chunk.sequence.id: _answer(chunk) for chunk in chunks if chunk.sample}
         self._until = started + seconds
         time.sleep(max(0.0, self._until - time.monotonic()))
         return sampled
+
+    def end(self, sequence: int) -> None:
+        """Keep nothing for sampling."""
 
     def export_state(self, slot: int, tokens: int) -> bytes:
         """Return no bytes: the transfer is timed, not made."""
@@ -88,3 +103,42 @@ class SimulatedBackend:
 
     def close(self) -> None:
         """Hold nothing that would need freeing."""
+
+
+class Oracle:
+    """Guesses of a simulated engine: `tokens` a step, each right with probability `acceptance`, by its place and token."""
+
+    def __init__(self, tokens: int, acceptance: float) -> None:
+        self._tokens = tokens
+        self._acceptance = acceptance
+
+    def propose(self, sequences: Tokens[Sequence]) -> dict[int, list[int]]:
+        """See `Guesser`."""
+        return {sequence.id: self._after(sequence.tokens) for sequence in sequences}
+
+    def forget(self, running: Collection[int]) -> None:
+        """Keep nothing."""
+
+    def _after(self, tokens: list[int]) -> list[int]:
+        found, last = [], tokens[-1]
+        for place in range(len(tokens), len(tokens) + self._tokens):
+            last = following(last, place)
+            draw = blake2b(f"{last} {place}".encode(), digest_size=4).digest()
+            right = int.from_bytes(draw, "big") < self._acceptance * 2**32
+            found.append(last if right else (last + 1) % len(WORDS))
+        return found
+
+
+def following(token: int, place: int) -> int:
+    """Return the token at `place` of a sequence behind `token`."""
+    return (token * 31 + place) % len(WORDS)
+
+
+def _answer(chunk: Chunk) -> list[int]:
+    """Return the tokens behind a chunk: its guesses as far as they are right, and one more."""
+    found = [following(chunk.sequence.tokens[chunk.end - 1], chunk.end)]
+    for guess in chunk.guesses:
+        if guess != found[-1]:
+            break
+        found.append(following(guess, chunk.end + len(found)))
+    return found

@@ -12,9 +12,10 @@ from steelyard.api.labels import ENGINE_PORT, KV_PORT
 from steelyard.api.roles import Role
 from steelyard.api.service import InferenceService
 from steelyard.build.engines.parts import POD_IDENTITY, PORTS, Body, Parts
-from steelyard.build.engines.weights import weights
+from steelyard.build.engines.weights import adapter_location, adapter_volumes, weights
 from steelyard.build.meta import FIRST_PROCESS
 from steelyard.catalog.engines import ENGINES
+from steelyard.decide.feasibility.service import SINK_TOKENS
 from steelyard.decide.profile import Profile, roofline
 from steelyard.decide.site import Site
 
@@ -22,6 +23,7 @@ SETTINGS = "/etc/steelyard"
 PROFILE_FILE = "profile.json"
 KV_LEASE_SECONDS = 30
 EXIT_SECONDS = 10  # from the end of the drain to the end of the process
+KV_TYPES = {"int8": "q8_0", "int4": "q4_0"}  # the engine's names; 16 bits need none
 STARTUP_SECONDS = 1800  # reading large weights from a slow disk is no failure
 
 
@@ -47,7 +49,11 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
         mounts += model.mounts
         init = model.init_containers
         args += ["--model", model.location]
-    args += _batching(service, role_name)
+        args += _cache(service, role_name)
+        held, seen = adapter_volumes(service)
+        volumes += held
+        mounts += seen
+    args += [*_batching(service, role_name), *_window(service), *_speculation(service), *_adapters(service)]
     args += ["--on-kv-failure", spec.transfer.on_failure, "--kv-lease", str(KV_LEASE_SECONDS)]
     args += ["--drain-timeout", str(drain), "--threads", str(threads(role)), "--advertise-host", "$(POD_IP)"]
     return Parts(
@@ -80,6 +86,34 @@ def threads(role: Role) -> int:
     """
     cpu = role.resources.limits.get("cpu") or role.resources.requests.get("cpu")
     return max(1, floor(cpu.value)) if cpu is not None else 1
+
+
+def _cache(service: InferenceService, role_name: str) -> list[str]:
+    kind = KV_TYPES.get(service.spec.quantization_of(role_name).kv_cache or "auto")
+    return ["--kv-type", kind] if kind else []
+
+
+def _window(service: InferenceService) -> list[str]:
+    eviction = service.spec.cache.eviction
+    if eviction.policy != "streaming":
+        return []
+    return ["--sink", str(eviction.sink_tokens or SINK_TOKENS), "--recent", str(eviction.window_tokens)]
+
+
+def _speculation(service: InferenceService) -> list[str]:
+    """The simulated engine guesses as well as its profile says, whoever does it on a real one."""
+    wish = service.spec.speculation
+    if wish.method == "none":
+        return []
+    args = ["--speculation", "ngram" if wish.method == "ngram" else "draft", "--guesses", str(wish.guesses)]
+    if wish.method == "ngram":
+        return [*args, "--lookup", str(wish.lookup)]
+    return [*args, "--draft-model", wish.model] if wish.model else args
+
+
+def _adapters(service: InferenceService) -> list[str]:
+    named = (f"{adapter.name}={adapter_location(adapter)}" for adapter in service.spec.model.adapters)
+    return [text for one in named for text in ("--lora", one)]
 
 
 def _batching(service: InferenceService, role_name: str) -> list[str]:
