@@ -278,20 +278,6 @@ def test_distserves_sweep_is_best_at_four_and_four(tmp_path: Path) -> None:
     assert len(found["cells"]) == 7 * 5
 
 
-def test_the_neighbourhood_of_a_published_plan_is_found() -> None:
-    """AIConfigurator 0.12: 14 prefill replicas of one H200 and 9 for decode of two, for 42.73 requests/s of 4000 + 1000."""
-    found = answered(
-        "--model", "Qwen/Qwen3-32B", "--accelerator", "h200", "--engine", "tensorrt-llm", "--weights", "fp8", "--kv-cache", "fp8",
-        "--rate", "42.73", "--prompt-tokens", "4000", "--output-tokens", "1000", "--ttft", "1s", "--tpot", "20ms",
-        "--variation", "0",
-    )  # fmt: skip
-    ways = {tuple(one["layouts"]): one["replicas"] for one in found["disaggregated"]}
-    prefill, decode = map(int, ways["TP1", "TP2"].split(":"))
-    assert abs(prefill - 14) <= 1
-    assert abs(decode - 9) <= 1
-    assert "apart wins" in found["winner"]
-
-
 def test_the_command_line_starts_without_the_client_of_kubernetes() -> None:
     """It is a third of the start, and only `explain` needs it."""
     asked = "import sys, steelyard.cli.main; print('kubernetes' in sys.modules)"
