@@ -84,6 +84,12 @@ def plan_command(
         bool, typer.Option("--sweep", help="Play every ratio of as many accelerators, not only those near the best.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Of the arrivals.")] = 0,
+    acceptance: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of spec.speculation's guesses that are accepted, as the engine's metrics tell. Default: no guesses."
+        ),
+    ] = None,
     write: Annotated[Path | None, typer.Option(help="Write a ready InferenceService there; - for the output.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures there; - for the output.")] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page with plots there.")] = None,
@@ -132,6 +138,7 @@ def plan_command(
         attainment,
         budget,
         seed,
+        acceptance,
     )
     try:
         question = planned(asked)

@@ -21,6 +21,7 @@ from steelyard.decide.feasibility.inputs import Side, Targets
 from steelyard.decide.goodput.search import Goal
 from steelyard.decide.goodput.workload import Workload
 from steelyard.decide.model.roofline import HOST_LINK_BYTES_PER_SECOND
+from steelyard.decide.model.speculation import Guessing
 from steelyard.sim import synthetic, trace
 from steelyard.sim.planner import Question
 from steelyard.sim.requests import Arrival
@@ -54,6 +55,7 @@ class Asked:
     attainment: float | None
     budget: int | None
     seed: int
+    acceptance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,32 @@ def _side(
         engine = asked.engine or "vllm"
         version = versions.version(ENGINES[engine].version) if engine in ENGINES else None
         base = Side("decode", accelerator.name, accelerator.spec, engine, version, shape, stored, context=context)
+    if asked.acceptance is not None:
+        base = replace(base, guessing=_guessing(asked.acceptance, service, base))
     return base if asked.kv is None else replace(base, kv=asked.kv)
+
+
+def _guessing(acceptance: float, service: InferenceService | None, side: Side) -> Guessing:
+    """What spec.speculation's guesses are worth; a head or a layer of the model's own costs one layer, a draft its weights."""
+    if not 0 <= acceptance <= 1:
+        raise ValueError(
+            f"--acceptance is {acceptance:g}; it is the share of guesses that are accepted, between 0 and 1"
+        )
+    if service is None or service.spec.speculation.method == "none":
+        raise ValueError("--acceptance belongs to a manifest (-f) with a spec.speculation.method other than none")
+    wish = service.spec.speculation
+    if wish.method == "draft" and side.draft is None:
+        raise ValueError(
+            f"spec.speculation.model is {wish.model!r}, which the catalogue lacks, so the cost of a guess is not known;"
+            " leave --acceptance out"
+        )
+    cost = {
+        "ngram": 0.0,
+        "draft": side.draft.active / side.shape.active if side.draft else 0.0,
+        "eagle3": 1 / side.shape.layers,
+        "mtp": 1 / side.shape.layers,
+    }
+    return Guessing(acceptance, wish.guesses, cost[wish.method])
 
 
 def _goal(asked: Asked, service: InferenceService | None) -> Goal:

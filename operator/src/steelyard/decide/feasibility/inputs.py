@@ -13,6 +13,7 @@ from steelyard.catalog.kernels import Asked, Kernel
 from steelyard.catalog.shapes import Shape
 from steelyard.catalog.versions import Version
 from steelyard.decide.model.layout import Layout
+from steelyard.decide.model.speculation import Guessing
 
 COMPUTES_NOTHING = (
     "simulated"  # an engine that keeps the hardware's time: it fits anywhere, and is told where the real one would not
@@ -50,6 +51,7 @@ class Side:
     rank: int = 16
     draft: Shape | None = None
     lossless: bool = False
+    guessing: Guessing | None = None  # None: no guesses, or nobody knows how many are accepted
     places: Mapping[str, str] = field(default_factory=dict)
 
     def place(self, setting: str) -> str:

@@ -19,6 +19,7 @@ from steelyard.decide.model.fitted import profiled
 from steelyard.decide.model.latency import Polynomial
 from steelyard.decide.model.layout import Layout
 from steelyard.decide.model.roofline import Factors, Roofline
+from steelyard.decide.model.speculation import guessed
 
 WIDTHS = (1, 2, 4, 8, 16)  # of tensor parallelism
 COPIES = (4, 8, 16, 32, 64)  # of attention, where experts are spread
@@ -124,5 +125,7 @@ def replica_of(side: Side, load: Workload, factors: Factors | None = None) -> Re
     kv_tokens = counted.tokens(max(load.context, 1.0))
     most = max(1, min(side.sequences, ceil(kv_tokens / max(load.context, 1.0))))
     model = profiled(roofline, max(kv_tokens, 1), pass_tokens=side.batch_tokens, sequences=most, context=load.context)
+    if side.guessing is not None:
+        model = guessed(model, side.guessing)
     engine = Engine(model, kv_tokens, side.sequences, side.layout.data * side.layout.pipeline)
     return Replica(side, counted, roofline, engine, model, tuple(f for f in findings if not f.refused))
