@@ -1,7 +1,12 @@
 """`steelyard simulate` as a user runs it: figures, JSON, report, and errors that say what to do."""
 
+import contextlib
 import json
+import os
+import pty
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -190,6 +195,40 @@ def test_clients_that_give_up_are_counted(profile, tmp_path):
     run = json.loads(figures.read_text())["runs"][0]
     assert 0 < run["requests"]["gave_up"] == run["requests"]["failed"]
     assert run["worst_wait_seconds"] <= 5.001
+
+
+def test_a_bar_is_shown_on_a_terminal(profile):
+    """And the table does not mix with it: one goes to the errors, the other to the output."""
+    leader, follower = pty.openpty()
+    asked = (
+        "--profile",
+        profile,
+        "--replicas",
+        "1:1",
+        "--pattern",
+        "poisson",
+        "--rate",
+        "20",
+        "--duration",
+        "30s",
+        "--ttft",
+        "1s",
+    )
+    command = [sys.executable, "-c", "from steelyard.cli.main import main; main()", "simulate", *map(str, asked)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=follower, env={**os.environ, "TERM": "xterm"}, text=True
+    ) as process:
+        os.close(follower)
+        shown = b""
+        with contextlib.suppress(OSError):  # a terminal whose other end is closed ends so
+            while chunk := os.read(leader, 1 << 16):
+                shown += chunk
+        out, _ = process.communicate()
+    os.close(leader)
+    assert process.returncode == 0, shown
+    assert re.search(r"ours .*\d+/\d+", shown.decode().replace("\r", "")), shown
+    assert "attained" in out
+    assert "\x1b[" not in out
 
 
 def test_a_profile_that_lacks_something_is_told(tmp_path):
