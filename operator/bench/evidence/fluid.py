@@ -118,7 +118,8 @@ def hindsight(flow: Flow) -> tuple[str, Result]:
     """The cheapest fixed size that serves what is wanted: decode for its peak, prefill by bisection."""
     rows = needs(flow)
     decode = max(1, ceil(1.1 * max(row[2] for row in rows)))
-    low, high = 1, max(2, ceil(1.5 * max(row[1] for row in rows)))
+    reads = sorted(row[1] for row in rows)
+    low, high = ceil(reads[int(0.8 * len(reads))]), ceil(1.1 * reads[-1])
     best: tuple[str, Result] | None = None
     while low < high or best is None:
         middle = (low + high) // 2

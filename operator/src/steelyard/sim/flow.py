@@ -1,4 +1,4 @@
-"""Loads of weeks as rates: prompt tokens of each half second, from a table of requests per second and from lengths.
+"""Loads of weeks as rates: prompt tokens of each second, from a table of requests per second and from lengths.
 
 Noise is that of a renewal process: the tokens of a step are Gamma with the mean of the rate, and with the variance that gaps of
 coefficient of variation `cv` and the spread of the prompts give. Steps are independent: bursts that last longer than the
@@ -10,7 +10,7 @@ from itertools import accumulate
 from random import Random
 from typing import NamedTuple, Self
 
-STEP_SECONDS = 0.5
+STEP_SECONDS = 1.0
 PERCENT = 100
 AS_THEY_COME = (
     0.25  # of late work, that is of prompts of any length; the rest is of the longest. Fitted on one day by requests

@@ -191,9 +191,9 @@ class Fluid(World):
                 self._sequences += replica.load
         self._leaving = [r for r in self._leaving if r not in found]
         self._writing = found
-        self._settle(now)
+        self._settle()
 
-    def _settle(self, now: float) -> None:
+    def _settle(self) -> None:
         """Who reads: of those that came from decode, only those with few sequences left."""
         ready = [r for r in self.fleet.ready(PREFILL) if isinstance(r, Liquid)]
         self._reading = [r for r in ready if r.load <= CONVERTING_SHARE * self._slots] or ready
@@ -223,6 +223,7 @@ class Fluid(World):
         self._served = self._made = self._spent = 0.0
         for replica in (*reading, *writing, *self._leaving):
             replica.told(self._context)
+        self._settle()
         self._count()
 
     def _count(self) -> None:
