@@ -76,6 +76,7 @@ def service() -> list[dict[str, Any]]:
         "cache": {"kind": "claim", "claim": "models", "files": ["*.gguf"]},
         "credentials": {"secretName": "hub"},
     }
+    spec["engine"]["prepull"] = True
     spec["aggregated"]["replicas"] = {"min": 2, "max": 2}
     address = {"endpoint": f"http://hub.{NAMESPACE}.svc:{HUB_PORT}"}
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -148,6 +149,22 @@ def test_starts_are_told_by_phase(cached: Platform) -> None:
     assert set(start) == {"scheduled", "pulled", "weights", "ready", "total"}
     assert start["weights"] > 0
     assert start["total"] == pytest.approx(sum(start[name] for name in ("scheduled", "pulled", "weights", "ready")))
+
+
+def test_images_are_on_every_node_that_may_run_an_engine(cached: Platform) -> None:
+    """Tiny pods have fetched them, and nobody counts these for replicas or gateways."""
+
+    def there() -> bool:
+        [found] = cached.items("daemonset", NAMESPACE)
+        status = found["status"]
+        wanted = status.get("desiredNumberScheduled", 0)
+        return bool(wanted and status.get("numberReady") == wanted)
+
+    cached.wait_for("a pod on each node", there, 60)
+    status = cached.get("inferenceservice", NAME, NAMESPACE)["status"]
+    assert status["ready"] == "2/2"
+    [found] = [one for one in status["conditions"] if one["type"] == "Progressing"]
+    assert found["reason"] == "UpToDate"
 
 
 def test_a_damaged_file_is_brought_again_by_the_next_pod(cached: Platform) -> None:

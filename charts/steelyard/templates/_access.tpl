@@ -54,6 +54,10 @@
 - apiGroups: ["apps"]
   resources: ["deployments"]
   verbs: [get, list, watch, create, patch, delete]
+# images on nodes before a replica comes
+- apiGroups: ["apps"]
+  resources: ["daemonsets"]
+  verbs: [get, list, watch, create, patch, delete]
 # replicas, the only place where the operator writes them
 - apiGroups: ["apps"]
   resources: ["deployments/scale"]

@@ -70,7 +70,7 @@ def used() -> set[Right]:
     api = Recorder()
     for accelerator in ACCELERATORS.values():
         api.put(accelerator.manifest())
-    api.put(service_body(simulated()))
+    api.put(service_body(simulated({"engine": {"prepull": True}})))
     operator = Reconciler(api, SITE, "operator-1", 300)
     now = datetime(2026, 1, 1, tzinfo=UTC)
     for length in (512, 1024, 2048, 4096, 8192):

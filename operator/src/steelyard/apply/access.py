@@ -48,6 +48,7 @@ ACCESS: tuple[Access, ...] = (
     Access("networking.k8s.io", "networkpolicies", CHILD, "who may reach engines and gateways"),
     Access("policy", "poddisruptionbudgets", CHILD, "node drains take one pod of a pool at a time"),
     Access("apps", "deployments", CHILD, "the pools of engines and the gateway"),
+    Access("apps", "daemonsets", CHILD, "images on nodes before a replica comes"),
     Access("apps", "deployments/scale", ("patch",), "replicas, the only place where the operator writes them"),
     Access("apps", "controllerrevisions", CHILD, "children of the current spec"),
     Access("events.k8s.io", "events", ("create",), "tell transitions to users"),

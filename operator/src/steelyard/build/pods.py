@@ -28,7 +28,7 @@ from steelyard.api.labels import (
 from steelyard.api.quantities import Quantity
 from steelyard.api.roles import Role
 from steelyard.api.service import InferenceService
-from steelyard.build import security, template
+from steelyard.build import prepull, security, template
 from steelyard.build.engines import choose
 from steelyard.build.engines.parts import Parts
 from steelyard.build.meta import (
@@ -63,6 +63,8 @@ def deployment(service: InferenceService, role_name: str, accelerator: Accelerat
     pod = template.merged(_pod(service, role_name, role, accelerator, site, parts), role.template)
     revision = digest([pod, parts.follower_args]) if parts.nodes > 1 else digest(pod)
     pod["metadata"]["labels"][REVISION] = revision
+    if service.spec.engine.prepull:
+        children.append(prepull.daemon_set(service, role_name, pod, site))
     if parts.nodes > 1:
         children.append(group(service, role_name, pod, parts))
         return children

@@ -32,7 +32,8 @@ def children(service: InferenceService, accelerators: Mapping[str, Accelerator |
         *(services.role(service, role) for role in spec.roles),
         *policies.network_policies(service, site, groups=any(body["kind"] == "LeaderWorkerSet" for body in engines)),
         *disruption.budgets(service),
-        *(body for body in engines if body["kind"] != "ConfigMap"),
+        *(body for body in engines if body["kind"] == "DaemonSet"),  # images begin to come before the first pod is made
+        *(body for body in engines if body["kind"] not in ("ConfigMap", "DaemonSet")),
         gateway.deployment(service, site),
     ]
 

@@ -49,6 +49,7 @@ CHILD_KINDS = (
     Resource("Service", "", "v1", "services"),
     Resource("NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies"),
     Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
+    Resource("DaemonSet", "apps", "v1", "daemonsets"),
     DEPLOYMENT,
 )
 
