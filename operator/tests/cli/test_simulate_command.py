@@ -197,6 +197,22 @@ def test_clients_that_give_up_are_counted(profile, tmp_path):
     assert run["worst_wait_seconds"] <= 5.001
 
 
+def test_a_prefix_cache_of_each_replica_shortens_prompts_that_begin_alike(profile, tmp_path):
+    rows = [
+        {"timestamp": 400 * n, "input_length": 4096, "output_length": 5, "hash_ids": [*range(7), 100 + n]}
+        for n in range(60)
+    ]
+    trace, figures = tmp_path / "m.jsonl", tmp_path / "figures.json"
+    trace.write_text("\n".join(map(json.dumps, rows)))
+    means = []
+    for tokens in ("0", "50000"):
+        result = steelyard("--profile", profile, "--replicas", "2:1", "--trace", trace, "--ttft", "1s", "--tpot", "50ms",
+                           "--policy", "static", "--prefix-cache", tokens, "--json", figures)  # fmt: skip
+        assert result.exit_code == 0, result.output
+        means.append(json.loads(figures.read_text())["runs"][0]["ttft_seconds"]["mean"])
+    assert means[1] < means[0] / 2, "seven of eight blocks are there already"
+
+
 def test_a_bar_is_shown_on_a_terminal(profile):
     """And the table does not mix with it: one goes to the errors, the other to the output."""
     leader, follower = pty.openpty()

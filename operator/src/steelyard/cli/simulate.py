@@ -121,6 +121,10 @@ def simulate_command(
     shared_cache: Annotated[
         bool, typer.Option(help="A trace with prefix hashes: one unlimited cache for all replicas.")
     ] = False,
+    prefix_cache: Annotated[
+        int,
+        typer.Option(help="A trace with prefix hashes: tokens of the cache that each replica has of its own. 0: none."),
+    ] = 0,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -151,7 +155,8 @@ def simulate_command(
                         shared_cache, seed)  # fmt: skip
         play = arrivals(wanted)
         setting = Setting(service, tuple(accelerators or ()), profile, max_sequences, max_batch_tokens, replicas, ttft, tpot,
-                          attainment, budget, startup, role_change, routing, seed, client_timeout, tuple(fail or ()))  # fmt: skip
+                          attainment, budget, startup, role_change, routing, seed, client_timeout, tuple(fail or ()),
+                          prefix_cache)  # fmt: skip
         planned = runs(setting, tuple(policy or ()), sweep)
         total = sum(1 for _ in play())
         if not total:

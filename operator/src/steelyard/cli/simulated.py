@@ -41,6 +41,7 @@ class Setting:
     seed: int
     client_timeout: float | None = None
     failures: tuple[str, ...] = ()  # each "decode@2m"
+    prefix_cache: int = 0  # tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,9 @@ def _described(setting: Setting) -> tuple[Scenario, law.Service]:
     )
     if setting.client_timeout is not None:
         scenario = replace(scenario, client_timeout_seconds=setting.client_timeout)
+    if setting.prefix_cache < 0:
+        raise ValueError(f"--prefix-cache is {setting.prefix_cache}; it is a number of tokens, 0 for none")
+    scenario = replace(scenario, prefix_cache_tokens=setting.prefix_cache)
     scenario = replace(scenario, failures=tuple(_failure(text, scenario) for text in setting.failures))
     percent = asked.objectives.attainment * 100 if setting.attainment is None else setting.attainment
     if not 0 < percent < 100:
