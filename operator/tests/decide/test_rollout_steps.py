@@ -101,9 +101,19 @@ CASES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES[:-1], ids=lambda case: case.given.replace(" ", "-"))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.given.replace(" ", "-"))
 def test_a_step(case: Case) -> None:
     assert steps(case.pools) == case.then, case.because
+
+
+def test_without_room_beside_the_old_ones_an_old_one_goes_first_within_its_bound() -> None:
+    waiting = Member("decode", NEW, new=True, ready=False, placed=False)
+    full = replace(pool("decode", 4, 1, 1, old=4), members=(*members("decode", old=4), waiting))
+    assert steps({"decode": full}) == {"decode": Step(1, 1)}, "its room is the new one's"
+    single = replace(pool("decode", 1, 1, 0, old=1), members=(*members("decode", old=1), waiting))
+    assert steps({"decode": single}) == {"decode": Step(1, 0)}, (
+        "nothing may be missing here; status tells who has no room"
+    )
 
 
 def test_what_is_served_is_counted_in_pairs() -> None:

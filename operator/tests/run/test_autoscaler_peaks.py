@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from scaled_world import START, ScaledWorld
+from steelyard.api.labels import POOL
 from steelyard.decide.rollout_pause import WINDOW_SECONDS
 from steelyard.observe.attainment import queries
 
@@ -42,6 +43,25 @@ def test_standby_replicas_are_made_and_stay() -> None:
     made.tick(30)
     assert made.asked() == {"prefill": 2, "decode": 2}
     assert any("stand by beyond the need" in words for words in made.status()["decision"]["because"])
+
+
+def test_while_pods_are_replaced_pools_only_grow() -> None:
+    made = world()
+    made.arriving = 120_000.0
+    made.tick(10)
+    grown = made.asked()["prefill"]
+    assert grown > 1
+    made.api.edit("InferenceService", "chat", {"spec": {"model": {"uri": "hf://org/other"}}})
+    made.arriving = 0.0
+    made.tick(90)
+    assert made.status()["rollout"]["prefill"] == f"0/{grown}", "the world replaces no pod"
+    assert made.asked()["prefill"] == grown
+    for pod in made.pods():  # now it has
+        name, pool = pod["metadata"]["name"], pod["metadata"]["labels"][POOL]
+        template = made.api.body("Deployment", f"chat-{pool}")["spec"]["template"]["metadata"]["labels"]
+        made.api.edit("Pod", name, {"metadata": {"labels": template}})
+    made.tick(60)
+    assert made.asked()["prefill"] == 1
 
 
 class Judged(ScaledWorld):

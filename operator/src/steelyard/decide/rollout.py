@@ -13,10 +13,12 @@ An old pod that is ready may go when all of this holds:
 
 1. its pool keeps replicas − maxUnavailable ready pods;
 2. `served` stays at or above 1 − maxUnavailable / replicas, of the role that allows most: so the roles move in ratio;
-3. a new pod of its pool is ready, so the image starts and the weights load, unless maxSurge leaves no room for one.
+3. a new pod of its pool is ready, so the image starts and the weights load, unless there is no room for one beside the old
+   ones: maxSurge is 0, or no node takes it.
 
-Of those that may go, the one goes after whose departure most is served. Old pods that are not ready go at once: nothing is
-lost with them, and where there is no room beside them nothing new could start.
+Of those that may go, the one goes after whose departure most is served; which of a pool's old pods it is, is the Deployment's
+choice, so the worse is counted. Where that lets nobody go though nothing is on its way, the better is. Old pods that are not
+ready go at once: nothing is lost with them, and where there is no room beside them nothing new could start.
 """
 
 from collections import Counter
@@ -26,6 +28,7 @@ from fractions import Fraction
 from math import inf
 
 from steelyard.api.labels import POOL, REVISION
+from steelyard.api.reasons import Reason
 from steelyard.decide.replicas import CREATED_WITH
 from steelyard.decide.snapshot import Body, Pod, Snapshot
 
@@ -41,6 +44,7 @@ class Member:
     group: str  # its kv-group
     new: bool  # of the revision that is wanted
     ready: bool
+    placed: bool = True  # a node takes it
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,17 @@ class Pool:
     def fresh(self) -> int:
         """New pods that are ready."""
         return sum(member.new and member.ready for member in self.members)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is on its way: every pod is ready, and there are as many as there may be."""
+        full = not self.rolling or len(self.members) >= self.replicas + self.surge
+        return full and all(member.ready for member in self.members)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether a new pod finds no room beside the old ones."""
+        return self.surge == 0 or any(member.new and not member.placed for member in self.members)
 
     @property
     def rolling(self) -> bool:
@@ -131,19 +146,34 @@ def steps(pools: Mapping[str, Pool]) -> dict[str, Step]:
     kept = {
         name: Counter((m.group, m.role) for m in pool.members if m.ready and not m.new) for name, pool in pools.items()
     }
-    while True:
-        found = []
-        for name, pool in pools.items():
-            if _may_lose_one(pool, kept[name].total()):
-                # Which of them goes is the Deployment's choice: the worst one is counted.
-                after, kind = min((_without(ready, kind, sizes), kind) for kind in +kept[name])
-                if after >= floor:
-                    found.append((after, Fraction(kept[name].total(), sizes[name]), name, kind))
-        if not found:
-            return {name: _step(pool, kept[name].total()) for name, pool in pools.items() if pool.rolling}
+    whole = {name: kinds.total() for name, kinds in kept.items()}
+    while found := _who_may_go(pools, kept, ready, sizes, floor, worst=True):
         _, _, name, kind = max(found)
         ready[kind] -= 1
         kept[name][kind] -= 1
+    if whole == {name: kinds.total() for name, kinds in kept.items()} and all(pool.complete for pool in pools.values()):
+        for _, _, name, kind in sorted(_who_may_go(pools, kept, ready, sizes, Fraction(0), worst=False))[-1:]:
+            kept[name][kind] -= 1
+    return {name: _step(pool, kept[name].total()) for name, pool in pools.items() if pool.rolling}
+
+
+def _who_may_go(
+    pools: Mapping[str, Pool],
+    kept: Mapping[str, Counter[Kind]],
+    ready: Mapping[Kind, int],
+    sizes: Mapping[str, int],
+    floor: Fraction,
+    worst: bool,
+) -> list[tuple[Fraction, Fraction, str, Kind]]:
+    """What would be served without one old pod of a pool, what share of the pool is old, the pool, and the pod's kind."""
+    found = []
+    for name, pool in pools.items():
+        if _may_lose_one(pool, kept[name].total()):
+            afters = sorted((_without(ready, kind, sizes), kind) for kind in +kept[name])
+            after, kind = afters[0 if worst else -1]
+            if after >= floor:
+                found.append((after, Fraction(kept[name].total(), sizes[name]), name, kind))
+    return found
 
 
 def served(ready: Mapping[Kind, int], sizes: Mapping[str, int]) -> Fraction:
@@ -156,7 +186,7 @@ def served(ready: Mapping[Kind, int], sizes: Mapping[str, int]) -> Fraction:
 
 
 def _may_lose_one(pool: Pool, kept: int) -> bool:
-    tried = pool.fresh > 0 or pool.surge == 0
+    tried = pool.fresh > 0 or pool.crowded
     return kept > 0 and tried and pool.fresh + kept - 1 >= pool.replicas - pool.unavailable
 
 
@@ -172,7 +202,8 @@ def _step(pool: Pool, kept: int) -> Step:
 def _member(pod: Pod, revision: str, seasoned: float) -> Member:
     new = pod.revision == revision
     ready = pod.ready and (not new or pod.ready_since is None or pod.ready_since <= seasoned)
-    return Member(pod.role, pod.kv_group, new, ready)
+    placed = pod.trouble is None or pod.trouble.reason is not Reason.UNSCHEDULABLE
+    return Member(pod.role, pod.kv_group, new, ready, placed)
 
 
 def _count(share: int | str, replicas: int, up: bool) -> int:

@@ -22,7 +22,7 @@ from steelyard.decide import scaling, slots
 from steelyard.decide.conditions import Verdict
 from steelyard.decide.freshness import Scraped, metrics_fresh
 from steelyard.decide.rollout_pause import WINDOW_SECONDS, Judged
-from steelyard.decide.scale import law, stored
+from steelyard.decide.scale import law, steps, stored
 from steelyard.decide.scale.decision import Decision, Memory
 from steelyard.decide.scale.learning import start_seconds
 from steelyard.decide.scale.signals import Phase, Signals
@@ -146,6 +146,8 @@ class Autoscaler:
         if spec.limits.mode != "Off" and set(seen.pods.asked) >= set(spec.limits.roles):
             decision = law.decide(spec, signal, known.memory)
             known.memory = decision.memory
+            if seen.rolling:
+                decision = steps.growing_only(decision, signal.asked)
             verdicts.append(scaling.limited(decision))
         verdicts.append(goals.objectives_met(seen.service, known.attained))
         if decision is not None:

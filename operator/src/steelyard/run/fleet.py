@@ -38,6 +38,7 @@ class View:
     service: InferenceService | None
     accelerators: Mapping[str, Accelerator | None]
     pods: Pods
+    rolling: bool = False  # its pods are being replaced
     admission: Admission | None = None  # None: the ConfigMap was not there yet
 
 
@@ -60,6 +61,7 @@ def view(seen: Observation, plan: Plan, before: View | None) -> View:
         service=plan.service if free else None,
         accelerators=snapshot.accelerators,
         pods=Pods(meta["namespace"], meta["name"], engines, gateways, asked),
+        rolling=plan.rollout is not None,
         admission=_admission(seen, meta["name"], before),
     )
 

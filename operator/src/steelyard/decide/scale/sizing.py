@@ -66,7 +66,8 @@ def by_role(seen: Scene, decode: Decode, prefill: Prefill) -> Sized:
     most = max(limits.roles[PREFILL].max, limits.roles[PREFILL].min)
     burst = alone.burst((1, most), seen.last_need(PREFILL))
     steady = replicas(prefill.steady)
-    writes = max(1 if limits.standby else 0, replicas(decode.total / FILL))  # whoever stands by does so beside one that works
+    least = 1 if limits.standby else 0  # whoever stands by does so beside one that works
+    writes = max(least, replicas(decode.total / FILL))
     kept = _kept(seen, {PREFILL: max(burst, steady), DECODE: writes})
     wanted = {role: _wanted(seen, kept, role) for role in (PREFILL, DECODE)}
     queued = seen.signals.prefill_queue_tokens or 0.0

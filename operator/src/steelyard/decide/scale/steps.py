@@ -1,11 +1,11 @@
 """From wanted sizes to steps: who changes role, who goes, and what each pool's Deployment shall ask for."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from steelyard.api.labels import DECODE, PREFILL
 from steelyard.decide.scale.census import Census, load_order
-from steelyard.decide.scale.decision import Conversion
+from steelyard.decide.scale.decision import Conversion, Decision
 from steelyard.decide.scale.signals import Replica
 
 
@@ -68,6 +68,13 @@ def pools(
     for pool, number in growth.items():
         numbers[pool] = numbers.get(pool, 0) + number
     return {pool: max(0, number) for pool, number in numbers.items()}
+
+
+def growing_only(decision: Decision, asked: Mapping[str, int]) -> Decision:
+    """Leave of a decision what only adds. While pods are being replaced nobody is taken away and roles stay: a pod that finds no
+    room may be one beyond what is wanted, and what a Deployment takes when it shrinks would not be the pods that were chosen."""
+    pools = {pool: max(number, asked.get(pool, number)) for pool, number in decision.pools.items()}
+    return replace(decision, pools=pools, relabel=(), remove=(), withdrawn=())
 
 
 def _prefill_order(replica: Replica) -> tuple[float, float, str]:
