@@ -4,12 +4,11 @@ An unknown field is an error here as it is for `kubectl`, so that a misspelt set
 docstring is its description in the CRD and in the reference page, so it gives units, defaults and meaning.
 """
 
-import json
-from datetime import date
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
+from pydantic_core import to_json
 
 
 class Record(BaseModel):
@@ -25,20 +24,13 @@ class Record(BaseModel):
     def read(cls, body: object) -> Self:
         """Build the type from plain data as the API server stores it; raises pydantic's `ValidationError`.
 
-        As strict as the API server: "8" is no integer and "yes" no truth value.
+        As strict as the API server: "8" is no integer and "yes" no truth value. Times, which YAML readers give, are texts.
         """
-        return cls.model_validate_json(json.dumps(body, default=_text), strict=True)
+        return cls.model_validate_json(to_json(body), strict=True)
 
     def manifest(self) -> dict[str, Any]:
         """Give plain data for the API server: camelCase names, unset optional fields left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
-
-
-def _text(value: object) -> str:
-    """Write what YAML readers give beside plain data: times."""
-    if isinstance(value, date):
-        return value.isoformat()
-    raise TypeError(f"{value!r} is no plain data")
 
 
 class Free(Record):

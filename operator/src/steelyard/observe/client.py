@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote_plus
 
-from pydantic_core import from_json
+from msgspec.json import decode
 
 from steelyard.observe.resources import Resource
 from steelyard.observe.wire import Answer, Wire, find
@@ -201,7 +201,7 @@ class Api:
         self._told(method, answer)
         if not 200 <= answer.status < 300:
             raise error_of(answer.status, message_of(answer.body) or f"{method} {path}: HTTP {answer.status}")
-        parsed: Body = from_json(answer.body)
+        parsed: Body = decode(answer.body)
         return parsed
 
 

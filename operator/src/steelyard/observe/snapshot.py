@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
+from msgspec.json import encode
 from pydantic import ValidationError
 
 from steelyard.api import labels
@@ -52,7 +53,7 @@ class Observation:
                     meta.get(fact) for fact in ("uid", "labels", "annotations", "ownerReferences", "deletionTimestamp")
                 ]
                 held.append([name, facts, {field: value for field, value in spec.items() if field != "replicas"}])
-        return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(encode(held, order="sorted")).hexdigest()
 
 
 @dataclass(frozen=True)

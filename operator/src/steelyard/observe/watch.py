@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import urlencode
 
-from pydantic_core import from_json
+from msgspec.json import decode
 
 from steelyard.observe.client import USER_AGENT, ApiError, Body, Unreachable, error_of, message_of
 from steelyard.observe.resources import Resource
@@ -72,7 +72,7 @@ class Watch:
         """Give the version from which a watch sees every later change, and tell that earlier ones were missed."""
         query = {"labelSelector": self.selector, "limit": "1"}
         with self._open(query, "PartialObjectMetadataList") as lines:
-            version: str = from_json(b"".join(lines))["metadata"]["resourceVersion"]
+            version: str = decode(b"".join(lines))["metadata"]["resourceVersion"]
         self.missed(self.resource.kind)
         return version
 
@@ -87,7 +87,7 @@ class Watch:
         }
         with self._open(query, "PartialObjectMetadata") as lines:
             for line in lines:
-                event = from_json(line)
+                event = decode(line)
                 body = event["object"]
                 if event["type"] == "ERROR":
                     raise error_of(int(body.get("code") or 0), str(body.get("message") or "the watch failed"))
