@@ -124,6 +124,7 @@ class _Look:
         self._pods = pods
         self._readings = readings
         self._kept = kept
+        self._interval = kept.interval
         self._ages = ages
         self._now = now
         self._key = (pods.namespace, pods.service)
@@ -166,7 +167,7 @@ class _Look:
         bare = engine.replica
         age = self._ages.get(bare.name)
         young = self._now - engine.created < self._span
-        if (age is None and young) or (age is not None and age > fresh_seconds(self._kept.interval)):
+        if (age is None and young) or (age is not None and age > fresh_seconds(self._interval)):
             return bare
         return replace(
             bare,
@@ -243,7 +244,7 @@ class _Look:
 
     def _covered(self, pod: str) -> bool:
         """Whether samples of the pod fill the span; a rate over a younger series is too small (A07, A40)."""
-        samples, interval = self._over("samples", pod), self._kept.interval
+        samples, interval = self._over("samples", pod), self._interval
         return samples is not None and interval is not None and samples * interval >= COVERED * self._span
 
     def _over(self, name: str, pod: str) -> float | None:

@@ -7,13 +7,15 @@ leader only; what it keeps in mind may be lost at any time, since it resumes fro
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from steelyard.api.accelerator import Accelerator
 from steelyard.api.labels import DECODE
+from steelyard.api.service import InferenceService
 from steelyard.apply.admission import admit, remind
 from steelyard.apply.carry_out import carry_out
 from steelyard.apply.report import AUTOSCALER, tell, write_status
@@ -25,7 +27,7 @@ from steelyard.decide.rollout_pause import WINDOW_SECONDS, Judged
 from steelyard.decide.scale import law, steps, stored
 from steelyard.decide.scale.decision import Decision, Memory
 from steelyard.decide.scale.learning import start_seconds
-from steelyard.decide.scale.signals import Phase, Signals
+from steelyard.decide.scale.signals import Phase, Service, Signals
 from steelyard.decide.scale.spec import scaled
 from steelyard.decide.schedule import scheduled
 from steelyard.decide.status import Note, condition, previous_conditions, scaling_transitions
@@ -54,6 +56,13 @@ class _Known:
     attained: goals.Attained | None = None
     written: dict[str, Any] | None = None  # the autoscaler's part of the status, as it wrote it last
     admitted_at: float = float("-inf")  # when the gateways were told their decode slots last
+    asked: tuple[InferenceService, Mapping[str, Accelerator | None], Service] | None = None
+
+    def scaled(self, service: InferenceService, accelerators: Mapping[str, Accelerator | None]) -> Service:
+        """What a spec asks of the law; worked out anew where a reconcile has put other objects in its place."""
+        if self.asked is None or self.asked[0] is not service or self.asked[1] is not accelerators:
+            self.asked = (service, accelerators, scaled(service, accelerators))
+        return self.asked[2]
 
 
 @dataclass
@@ -142,7 +151,7 @@ class Autoscaler:
         if seen.service is None:
             return
         lead = start_seconds(known.memory.learnt, prior=0.0)  # known peaks are begun that much earlier
-        spec = scaled(scheduled(seen.service, now, lead), seen.accelerators)
+        spec = known.scaled(scheduled(seen.service, now, lead), seen.accelerators)
         if spec.limits.mode != "Off" and set(seen.pods.asked) >= set(spec.limits.roles):
             decision = law.decide(spec, signal, known.memory)
             known.memory = decision.memory
