@@ -1,7 +1,7 @@
 """Faults done to a running program or to the network: killed, stopped, out of memory, packets lost, bytes changed.
 
 Processes are reached from inside their pods, as an owner of the cluster would, so these work on any cluster; tini is pid 1
-there, and the program its child. Only `closed_port` and `damaged_port` need a local cluster's nodes.
+there, and the program its child. Only `closed_port`, `refused_from` and `damaged_port` need a local cluster's nodes.
 """
 
 from __future__ import annotations
@@ -55,6 +55,21 @@ _ONCE = """
 for one in engines.values():
     subprocess.run(one, check=True)
 print(len(engines))
+"""
+_IN_NETWORK = """
+import os, re, subprocess, sys
+address, command = re.escape(sys.argv[1]), sys.argv[2:]
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        with open(f"/proc/{pid}/net/fib_trie") as file:
+            own = re.search(rf"-- {address}\\n +/32 host LOCAL", file.read())
+    except OSError:
+        continue
+    if own:
+        subprocess.run(["nsenter", "--target", pid, "--net", *command], check=True)
+        break
+else:
+    sys.exit(f"no process is in the network of {sys.argv[1]}")
 """
 _HELD = """
 running = [subprocess.Popen(one, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for one in engines.values()]
@@ -133,6 +148,22 @@ def closed_port(machines: Sequence[Machine], addresses: Sequence[str], port: int
 
     try:
         assert change("-I") == len(addresses), "each engine's network has the rule"
+        yield
+    finally:
+        change("-D")
+
+
+@contextmanager
+def refused_from(machine: Machine, address: str, port: int, sources: Sequence[str]) -> Iterator[None]:
+    """Let a pod's TCP port refuse the pods of some addresses, and nobody else; `machine` is the pod's node."""
+    whom = f"-p tcp --dport {port} -s {','.join(sources)}"
+    rule = f"INPUT {whom} -j REJECT --reject-with tcp-reset".split()
+
+    def change(action: str) -> None:
+        machine.run(sys.executable, "-c", _IN_NETWORK, address, "iptables", "-w", action, *rule)
+
+    change("-I")
+    try:
         yield
     finally:
         change("-D")

@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 
 import pytest
 from rich.console import Console
-from steelyard.api.labels import GATEWAY_PORT, ROLE
+from steelyard.api.labels import COMPONENT, GATEWAY_METRICS_PORT, GATEWAY_PORT, ROLE
+from steelyard.api.labels import SERVICE as SERVICE_LABEL
 from steelyard.observe.replicas import DELETION_COST
 
 from e2e import monitoring
 from e2e.cluster import create
 from e2e.cluster.local.cluster import LocalCluster
+from e2e.faults import refused_from
 from e2e.images.build import build_archives
 from e2e.load import Bounds, Lengths, Outcome, Pattern, Running, Schedule, Shape, Spec, Target, start_load, synthetic
 from e2e.load.arrivals import Arrival
@@ -63,6 +65,7 @@ ELASTIC = SERVICE.format(name="elastic", resource="", mode="Off", budget=BUDGET)
 SCARCE = SERVICE.format(name="scarce", resource="resource: example.com/card", mode="Auto", budget=SCARCE_BUDGET)
 BURST_SECONDS, WHOLE_SECONDS = 25.0, 1200.0
 BURST_RATE, TRICKLE_RATE = 14.0, 0.5
+BY_LOAD = "lose at most 1.0% of the last arrivals"  # with windows ten times as much
 
 
 def burst(rate: float) -> Schedule:
@@ -84,10 +87,11 @@ class Stage:
     loads: dict[str, Running] = field(default_factory=dict)
     ended: ExitStack = field(default_factory=ExitStack)
 
-    def start(self, service: Scaled, schedule: Schedule) -> Running:
-        """Put a service under a load, whose end is looked at by `account`."""
+    def start(self, service: Scaled, schedule: Schedule, seed: int = 0) -> Running:
+        """Put a service under a load, whose end is looked at by `account`. Another seed gives other prompts."""
         target = Target(f"http://{service.address}:{GATEWAY_PORT}", service.name)
-        run = start_load(Spec(target, schedule, Bounds(request=160, silence=150), title=service.name), self.launch)
+        spec = Spec(target, schedule, Bounds(request=160, silence=150), title=service.name, seed=seed)
+        run = start_load(spec, self.launch)
         return self.ended.enter_context(run)
 
     def settle(self, count: int) -> None:
@@ -300,6 +304,30 @@ def relabelled(platform: Platform, pod: str) -> Iterator[None]:
 def running(platform: Platform, pod: str) -> float | None:
     """The sequences of a replica as Prometheus has them; None where it has nothing."""
     return monitoring.value(platform, f'vllm:num_requests_running{{namespace="{NAMESPACE}", pod="{pod}"}}')
+
+
+def test_where_gateways_do_not_tell_their_arrivals_the_load_alone_asks_for_replicas(stage: Stage) -> None:
+    """As with another router: what is left are rates between scrapes, of which a tenth as much may be lost."""
+    elastic, platform = stage.elastic, stage.platform
+    elastic.patch(
+        {"prefill": {"replicas": {"min": 1, "max": BUDGET - 1}}, "decode": {"replicas": {"min": 1, "max": 1}}}
+    )
+    [gateway] = platform.items("pods", NAMESPACE, f"{SERVICE_LABEL}=elastic,{COMPONENT}=gateway")
+    operators = [pod["status"]["podIP"] for pod in platform.items("pods", SYSTEM_NAMESPACE, OPERATORS)]
+    assert isinstance(platform.cluster, LocalCluster)
+    node = platform.cluster.machine(gateway["spec"]["nodeName"])
+    enter(elastic, "Recommend")  # nothing is to be taken away before the burst
+    with refused_from(node, gateway["status"]["podIP"], GATEWAY_METRICS_PORT, operators):
+        elastic.until(
+            "a decision without windows", lambda look: BY_LOAD in " ".join(look.status["decision"]["because"])
+        )
+        enter(elastic, "Auto")
+        again = stage.start(elastic, burst(BURST_RATE), seed=1)
+        seen = elastic.until("the whole budget", lambda look: look.asked == {"prefill": BUDGET - 1, "decode": 1})
+        assert BY_LOAD in " ".join(seen.status["decision"]["because"])
+        assert seen.condition("MetricsFresh")[0] == "True"
+    elastic.until("windows again", lambda look: BY_LOAD not in " ".join(look.status["decision"]["because"]))
+    account(again, at_least=BURST_RATE * BURST_SECONDS / 2)
 
 
 def test_a_lower_maximum_takes_replicas_away_at_once_and_no_request_is_lost(stage: Stage) -> None:
