@@ -13,7 +13,17 @@ import pytest
 import yaml
 from steelyard.api.labels import FIELD_MANAGER, PAUSED, SERVICE
 from steelyard.api.service import InferenceService
-from steelyard.api.status import Condition, Decision, Memory, ObjectivesStatus, ObjectiveStatus, RoleStatus, Status
+from steelyard.api.status import (
+    Condition,
+    Decision,
+    Memory,
+    ObjectivesStatus,
+    ObjectiveStatus,
+    RoleStatus,
+    RolloutStatus,
+    StartSeconds,
+    Status,
+)
 from steelyard.apply.children import Changes, Owner, bring, claim, rehearse
 from steelyard.apply.drift import difference, stamped
 from steelyard.apply.lease import Elector
@@ -209,7 +219,11 @@ def test_every_field_of_the_status_is_stored(held: Held) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     latency = ObjectiveStatus(attainment=97.1, p50="210ms", p95="460ms", p99="900ms")
     decision = Decision(time=now, action="prefill 2→3", because=("demand",), limited_by="Budget")
-    counts = RoleStatus(desired=3, ready=1, starting=1, draining=1, revision="r")
+    start = StartSeconds(scheduled=0.4, pulled=3, weights=20, ready=8, total=31.4)
+    counts = RoleStatus(desired=3, ready=1, starting=1, draining=1, revision="r", start_seconds=start)
+    rollout = RolloutStatus(
+        revision="chat-1", since=now, prefill="1/3", decode="0/3", objectives_were_met=True, paused="80 % met"
+    )
     status = Status(
         observed_generation=1,
         model="m",
@@ -221,6 +235,7 @@ def test_every_field_of_the_status_is_stored(held: Held) -> None:
         aggregated=counts,
         objectives=ObjectivesStatus(time_to_first_token=latency, time_per_output_token=latency, attainment=96.4),
         memory=Memory(weights="34Gi", kv_cache="61Gi", tokens=310000),
+        rollout=rollout,
         decision=decision,
         history=(decision,),
         conditions=(
