@@ -1,5 +1,5 @@
 """How pods come and go: a watch that notes for each pod when it was told to go, when it was gone, how its programs ended, and
-how much of a service the ready ones could serve at any time."""
+how much of a service those that stay could serve at any time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import IO, Any, Protocol
 
-from steelyard.api.labels import KV_GROUP, POOL, REVISION, ROLE
+from steelyard.api.labels import KV_GROUP, POOL, ROLE
 
 from e2e.errors import ToolError
 from e2e.platform import Platform
@@ -74,13 +74,16 @@ class Departures:
 
 
 class Served:
-    """The share of a service that its ready pods could serve: within a kv-group, the least share that a role has."""
+    """The share of a service that could be served: within a kv-group, the least share that a role has.
+
+    Counted are pods that have been ready and were not told to go. A probe that fails for a moment on a busy machine is nobody's
+    decision, so it changes nothing here.
+    """
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         """`sizes` are the wanted replicas by role."""
         self._sizes = dict(sizes)
-        self._serving: dict[str, tuple[str, str]] = {}  # by uid: kv-group and role of pods that are ready and stay
-        self.names: dict[str, tuple[str, str]] = {}  # by name: pool and revision of every pod that was ever there
+        self._serving: dict[str, tuple[str, str]] = {}  # by uid: kv-group and role
         self.least: Fraction | None = None  # since `begin`
         self.ended = threading.Event()
 
@@ -101,12 +104,11 @@ class Served:
         marks = meta.get("labels", {})
         if POOL not in marks:
             return
-        self.names[meta["name"]] = marks[POOL], marks[REVISION]
         ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", []))
-        if ready and "deletionTimestamp" not in meta and event["type"] != "DELETED":
-            self._serving[meta["uid"]] = marks[KV_GROUP], marks[ROLE]
-        else:
+        if "deletionTimestamp" in meta or event["type"] == "DELETED":
             self._serving.pop(meta["uid"], None)
+        elif ready or meta["uid"] in self._serving:
+            self._serving[meta["uid"]] = marks[KV_GROUP], marks[ROLE]
         if self.least is not None:
             self.least = min(self.least, self.now())
 

@@ -113,6 +113,10 @@ SPECS: dict[str, dict[str, Any]] = {
     "disaggregated": {"prefill": ROLE, "decode": ROLE},
     "aggregated": {"topology": "Aggregated", "model": {"uri": "pvc://models/a.gguf"}, "aggregated": ROLE},
     "simulated": yaml.safe_load((EXAMPLES / "simulated.yaml").read_text())["spec"],
+    "cached": {
+        "model": {"uri": "hf://example/model", "cache": {"kind": "claim", "claim": "models", "files": ["*.gguf"]}},
+        "engine": {"prepull": True},
+    },
     "with-keys": {"routing": {"apiKeys": {"secretName": "keys"}, "replicas": 1, "requestTimeout": "1.5s"}},
 }
 

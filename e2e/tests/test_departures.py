@@ -86,4 +86,6 @@ def test_what_could_be_served_is_counted_in_pairs_after_every_event() -> None:
     assert found.now() == 1, "half of each group"
     assert found.least == Fraction(1, 2), "there was a moment with half of one"
     found.note(serving("p2", "prefill", "new", ready=False), 0.0)
+    assert found.now() == 1, "a probe that failed is no decision"
+    found.note(serving("p2", "prefill", "new", kind="DELETED"), 0.0)
     assert found.now() == Fraction(1, 2)
