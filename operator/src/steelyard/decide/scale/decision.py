@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from steelyard.decide.scale.signals import StartUp
+from steelyard.decide.scale.windows import Kept
 
 
 class LimitedBy(StrEnum):
@@ -70,8 +71,7 @@ class Memory:
 
     learnt: Learnt = Learnt()
     ticks: tuple[Tick, ...] = ()  # of the horizon, oldest first
-    needs: Mapping[str, tuple[tuple[float, int], ...]] = field(default_factory=dict)
-    """By role, or "" for the sum: (time, replicas needed), falling, so that the first is the most of the window."""
+    needs: Mapping[str, Kept] = field(default_factory=dict)  # by role, or "" for the sum
     conversions: Mapping[str, Conversion] = field(default_factory=dict)  # by pod
     no_role_change_until: float = 0.0  # after one that was not confirmed
     scarce_until: Mapping[str, float] = field(default_factory=dict)  # pool → no growth before

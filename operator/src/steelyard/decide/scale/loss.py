@@ -44,6 +44,18 @@ class Load:
         kept.reverse()
         return Load(tuple(kept), sum(sum(s.tokens) for s in kept), self.exact)
 
+    def before(self, seconds: float) -> "Load":
+        """Cut off what is younger than `seconds`."""
+        kept: list[Stretch] = []
+        for stretch in reversed(self.stretches):
+            windows = min(len(stretch.tokens), round(seconds / stretch.seconds))
+            seconds -= windows * stretch.seconds
+            if windows < len(stretch.tokens):
+                left = stretch.tokens[: len(stretch.tokens) - windows]
+                kept.append(Stretch(stretch.decode_need, stretch.seconds, left))
+        kept.reverse()
+        return Load(tuple(kept), sum(sum(s.tokens) for s in kept), self.exact)
+
     def without_decode(self) -> "Load":
         """The same arrivals for replicas that only prefill."""
         return Load(tuple(Stretch(0.0, s.seconds, s.tokens) for s in self.stretches), self.tokens, self.exact)

@@ -11,13 +11,14 @@ from steelyard.decide.scale.demand import Decode, decode_need
 from steelyard.decide.scale.prefill import Prefill, prefill
 from steelyard.decide.scale.signals import Service, Signals
 from steelyard.decide.scale.split import FILL
-from steelyard.decide.scale.windows import keep
+from steelyard.decide.scale.windows import Kept, Spans, most
 
 LEAST_HORIZON_SECONDS, MOST_HORIZON_SECONDS = 120.0, 240.0  # H: of arrivals
 LEAST_KEEP_SECONDS = (
     LEAST_HORIZON_SECONDS  # W: not less than H, for what a burst is held to need changes while it leaves H
 )
 STARTS = 2.0  # H and W are this many start-ups
+BRIEF_STARTS, LEAST_BRIEF_SECONDS = 1.0, 60.0  # the shorter W, for needs that do not come back
 STALE_SECONDS, STALE_INTERVALS = 15.0, 3.0
 SAME_TICK_SECONDS = 2.0  # decisions closer together are one tick of history
 SUM = ""  # the window of both roles together
@@ -33,7 +34,7 @@ class Scene:
     have: dict[str, int]  # role → ready and coming replicas
     memory: Memory  # with what this tick has learnt
     start: float  # d
-    window: float  # W
+    spans: Spans  # W
     fresh: bool  # the samples are new enough
     reads: Capacity  # of a replica that prefills
     writes: Capacity  # of a replica that decodes
@@ -57,10 +58,15 @@ class Scene:
             return False
         return all(replica.running is not None for replica in self.census.ready)
 
+    def kept(self, name: str) -> int:
+        """What the last tick kept of a need."""
+        kept = self.memory.needs.get(name)
+        return most(kept, self.signals.time, self.spans) if kept else sum(self.have.values())
+
     def last_need(self, name: str) -> int:
         """What the last tick's present need was: a good guess of this one's."""
-        window = self.memory.needs.get(name)
-        return window[-1][1] if window else sum(self.have.values())
+        kept = self.memory.needs.get(name)
+        return kept.window[-1][1] if kept else sum(self.have.values())
 
 
 def scene(service: Service, signals: Signals, memory: Memory) -> Scene:
@@ -91,7 +97,9 @@ def scene(service: Service, signals: Signals, memory: Memory) -> Scene:
         first = reads.model.prefill_seconds([signals.mean_uncached or 0.0])
         prefilling = prefill(signals, service, arrived, reads.velocity / learnt.beta, first)
     moved = changes.follow(memory, signals, decode.held if decode else writes.max_sequences)
-    window = max(LEAST_KEEP_SECONDS, STARTS * start)
+    spans = Spans(
+        brief=max(LEAST_BRIEF_SECONDS, BRIEF_STARTS * start), long=max(LEAST_KEEP_SECONDS, STARTS * start), start=start
+    )
     remembered = replace(
         memory,
         learnt=learnt,
@@ -100,7 +108,7 @@ def scene(service: Service, signals: Signals, memory: Memory) -> Scene:
         no_role_change_until=moved.paused_until,
     )
     have = {role: census.have(role) for role in roles}
-    seen = Scene(service, signals, census, have, remembered, start, window, fresh, reads, writes, decode, prefilling)
+    seen = Scene(service, signals, census, have, remembered, start, spans, fresh, reads, writes, decode, prefilling)
     return seen if memory.needs else replace(seen, memory=replace(remembered, needs=_seed(seen)))
 
 
@@ -110,11 +118,11 @@ def is_fresh(signals: Signals) -> bool:
     return signals.sample_age is not None and signals.sample_age <= limit
 
 
-def _seed(seen: Scene) -> dict[str, tuple[tuple[float, int], ...]]:
+def _seed(seen: Scene) -> dict[str, Kept]:
     """Begin the windows with the present size: shrinking before any history exists is the classic fault of a restart."""
     now = seen.signals.time
     sizes = {SUM: sum(seen.have.values()), **seen.have}
-    return {name: keep((), now, size, seen.window) for name, size in sizes.items()}
+    return {name: Kept(((now, size),)) for name, size in sizes.items()}
 
 
 def _ticks(

@@ -11,7 +11,7 @@ from steelyard.decide.scale.demand import Decode
 from steelyard.decide.scale.prefill import Prefill, replicas
 from steelyard.decide.scale.scene import SUM, Scene
 from steelyard.decide.scale.split import FILL, decode_share
-from steelyard.decide.scale.windows import Window, keep, stood_still
+from steelyard.decide.scale.windows import Kept, further, most, stood_still
 
 MOST_REPLICAS = 100_000  # where nothing limits: far above anything real
 
@@ -26,7 +26,7 @@ class Sized:
     terms: tuple[Term, ...]
     ruled: str
     limited_by: LimitedBy
-    needs: Mapping[str, Window]
+    needs: Mapping[str, Kept]
     holding: bool = False  # the sizes are of all that is paid for, not of what works: nothing is made up for
 
 
@@ -43,7 +43,7 @@ def hold(seen: Scene) -> Sized:
         terms=(Term("hold", sum(held.values()), words),),
         ruled="hold",
         limited_by=LimitedBy.METRICS_STALE,
-        needs={name: stood_still(window, seen.signals.time) for name, window in seen.memory.needs.items()},
+        needs={name: stood_still(kept, seen.signals.time) for name, kept in seen.memory.needs.items()},
         holding=True,
     )
 
@@ -63,8 +63,8 @@ def by_role(seen: Scene, decode: Decode, prefill: Prefill) -> Sized:
     """Size each role by itself."""
     limits = seen.service.limits
     alone = Prefill(prefill.arrived.without_decode(), prefill.rate, prefill.velocity, prefill.patience, prefill.allowed)
-    most = max(limits.roles[PREFILL].max, limits.roles[PREFILL].min)
-    burst = alone.burst((1, most), seen.last_need(PREFILL))
+    largest = max(limits.roles[PREFILL].max, limits.roles[PREFILL].min)
+    burst = alone.burst((1, largest), seen.last_need(PREFILL), seen.kept(PREFILL))
     steady = replicas(prefill.steady)
     least = 1 if limits.standby else 0  # whoever stands by does so beside one that works
     writes = max(least, replicas(decode.total / FILL))
@@ -101,10 +101,10 @@ def split_and_total(seen: Scene, decode: Decode, prefill: Prefill, roles: Sized)
     terms, needed = _terms_of_sum(seen, decode, prefill, writes, sum(b.min for b in limits.roles.values()))
     kept = _kept(seen, {SUM: needed})
     wanted = _wanted(seen, kept, SUM)
-    most = bounds.most_in_all(limits, MOST_REPLICAS)
+    largest = bounds.most_in_all(limits, MOST_REPLICAS)
     if bounds.unknown_cost(limits):
-        most = min(most, max(sum(seen.have.values()), sum(b.min for b in limits.roles.values())))
-    size = min(wanted, most)
+        largest = min(largest, max(sum(seen.have.values()), sum(b.min for b in limits.roles.values())))
+    size = min(wanted, largest)
     while size > sum(b.min for b in limits.roles.values()) and not bounds.ratio_possible(size, limits):
         size -= 1
     low, high = bounds.decode_range(size, limits)
@@ -112,7 +112,7 @@ def split_and_total(seen: Scene, decode: Decode, prefill: Prefill, roles: Sized)
     if target is not None:
         target = max(1, min(target, ready - 1))
     sizes = {PREFILL: size - share, DECODE: share}
-    limited = _limit_of_sum(seen, wanted, size, most)
+    limited = _limit_of_sum(seen, wanted, size, largest)
     result = bounds.Fitted(sizes, limited)
     return _told(seen, result, sizes, target, terms, needed, {**roles.needs, **kept})
 
@@ -121,8 +121,9 @@ def _terms_of_sum(
     seen: Scene, decode: Decode, prefill: Prefill, writes: float, least: int
 ) -> tuple[tuple[Term, ...], int]:
     """What the sum must be: bursts with what decode leaves, the steady rate beside decode, the minima."""
-    most = bounds.most_in_all(seen.service.limits, MOST_REPLICAS)
-    burst = prefill.burst((max(1, least), most), seen.last_need(AGGREGATED if seen.single else SUM))
+    largest = bounds.most_in_all(seen.service.limits, MOST_REPLICAS)
+    name = AGGREGATED if seen.single else SUM
+    burst = prefill.burst((max(1, least), largest), seen.last_need(name), seen.kept(name))
     steady = replicas(prefill.steady + writes)
     terms = (
         _burst(seen, prefill, burst, writes),
@@ -133,33 +134,33 @@ def _terms_of_sum(
     return terms, max(burst, steady, least)
 
 
-def _limit_of_sum(seen: Scene, wanted: int, size: int, most: int) -> LimitedBy:
+def _limit_of_sum(seen: Scene, wanted: int, size: int, largest: int) -> LimitedBy:
     limits = seen.service.limits
     if size >= wanted:
         return LimitedBy.NONE
-    if size < most:
+    if size < largest:
         return LimitedBy.RATIO
     if bounds.unknown_cost(limits):
         return LimitedBy.UNKNOWN_COST
     return LimitedBy.MAX if size == sum(b.max for b in limits.roles.values()) else LimitedBy.BUDGET
 
 
-def _kept(seen: Scene, needs: Mapping[str, int]) -> dict[str, Window]:
+def _kept(seen: Scene, needs: Mapping[str, int]) -> dict[str, Kept]:
     """Add the present needs to their windows. While part of the picture is unknown they stand still: what was needed before is
     not forgotten, and one replica that misses a scrape does not begin the wait anew."""
     now = seen.signals.time
-    before = {name: seen.memory.needs.get(name, ()) for name in needs}
+    before = {name: seen.memory.needs.get(name, Kept()) for name in needs}
     if not seen.whole:
-        before = {name: stood_still(window, now) for name, window in before.items()}
-    return {name: keep(before[name], now, need, seen.window) for name, need in needs.items()}
+        before = {name: stood_still(kept, now) for name, kept in before.items()}
+    return {name: further(before[name], now, need, seen.spans) for name, need in needs.items()}
 
 
-def _wanted(seen: Scene, kept: Mapping[str, Window], name: str) -> int:
+def _wanted(seen: Scene, kept: Mapping[str, Kept], name: str) -> int:
     """The most of a window and what stands by; while part of the picture is unknown nothing that is there is given up either."""
-    most = kept[name][0][1] + _standby(seen, (name,) if name else seen.roles)
+    number = most(kept[name], seen.signals.time, seen.spans) + _standby(seen, (name,) if name else seen.roles)
     if seen.whole:
-        return most
-    return max(most, seen.have[name] if name else sum(seen.have.values()))
+        return number
+    return max(number, seen.have[name] if name else sum(seen.have.values()))
 
 
 def _standby(seen: Scene, roles: tuple[str, ...]) -> int:
@@ -174,14 +175,14 @@ def _told(
     decoding: int | None,
     terms: tuple[Term, ...],
     needed: int,
-    needs: Mapping[str, Window],
+    needs: Mapping[str, Kept],
 ) -> Sized:
     """Say which term ruled: the largest, or the window where it holds more than is needed now."""
     ruling = max(terms, key=lambda term: ceil(term.replicas))
     spare = _standby(seen, seen.roles)
     kept = sum(wanted.values()) - spare
     if kept > needed:
-        words = f"{kept} were needed within the last {seen.window:.0f} s, {needed} are now"
+        words = f"{kept} were needed within the last {_span(seen, needs):.0f} s, {needed} are now"
         if not seen.whole:
             words = f"{kept} stay while part of the picture is unknown; {needed} are needed by what is known"
         ruling = Term("kept", kept, words)
@@ -192,6 +193,11 @@ def _told(
     if limited is LimitedBy.NONE and not seen.whole and kept > needed:
         limited = LimitedBy.METRICS_STALE
     return Sized(fitted.sizes, wanted, decoding, terms, ruling.name, limited, needs)
+
+
+def _span(seen: Scene, needs: Mapping[str, Kept]) -> float:
+    """For how long what is kept now is kept at most."""
+    return max((seen.spans.of(kept) for kept in needs.values()), default=seen.spans.brief)
 
 
 def _burst(seen: Scene, prefill: Prefill, number: int, writes: float) -> Term:
