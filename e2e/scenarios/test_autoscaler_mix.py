@@ -1,9 +1,9 @@
 """A mix that moves under a fixed budget: prompts first, then answers. The ratio follows by role changes alone.
 
 Beside the service that scales itself stand its rivals, of the same size and with every static ratio that could be best, and
-each is given the same requests at the same moments. `e2e/data/mix.json` holds services, trace and what was measured once;
-`operator/tests/sim/test_against_a_cluster.py` holds the simulator to it. Its figures come from this test, which leaves them
-in `e2e/out/mix.json`.
+each is given the same requests at the same moments. `e2e/data/mix.json` holds services, trace and what was measured in several
+runs; `operator/tests/sim/test_against_a_cluster.py` holds the simulator to them. Their figures come from this test, which
+leaves those of its run in `e2e/out/mix.json`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from steelyard.api.labels import GATEWAY_PORT
 
+from e2e import monitoring
 from e2e.cache import REPOSITORY
 from e2e.load import Arrival, Bounds, Objectives, Outcome, Result, Running, Spec, Target, start_load, summarise
 from e2e.load.running import Launch
@@ -97,7 +98,13 @@ def test_the_ratio_follows_the_mix_and_beats_every_static_one(fleet: tuple[Launc
     answering = [(at, split) for at, split in splits if at > switch]
     first = next(at for at, (_, decode) in answering if decode > reading[1][1])
     took = (first - switch) / tick
-    said = {"measured": figures, "ticks": round(took, 2), "splits": [f"{p}:{d}" for _, (p, d) in splits]}
+    said = {
+        "measured": figures,
+        "prefillSeconds": {ratio: prefill_seconds(services[ratio]) for ratio in MIX["rivals"]},
+        "ticks": round(took, 2),
+        "tickSeconds": tick_seconds(auto.platform),
+        "splits": [f"{p}:{d}" for _, (p, d) in splits],
+    }
     OUT.parent.mkdir(exist_ok=True)
     OUT.write_text(json.dumps(said, indent=1) + "\n")
     assert seen.asked == before.asked, "roles move, numbers of replicas do not"
@@ -117,6 +124,22 @@ def attained(ratio: str, result: Result) -> dict[str, float]:
     assert summary.duplicated == 0
     shares = {"attainment": summary.attainment.both, "ttft": summary.attainment.ttft, "tpot": summary.attainment.tpot}
     return {name: round(share or 0.0, 4) for name, share in shares.items()}
+
+
+def prefill_seconds(service: Scaled) -> float | None:
+    """Mean time of a prompt in its prefill replicas. Engines on a busy machine keep time a little late, and under overload a
+    little decides who is in time: the simulator is held to the run at this pace."""
+    pods = f'{{namespace="{NAMESPACE}", pod=~"{service.name}-prefill-.*"}}'
+    name = "vllm:request_prefill_time_seconds"
+    found = monitoring.value(service.platform, f"sum({name}_sum{pods}) / sum({name}_count{pods})")
+    return round(found, 4) if found is not None else None
+
+
+def tick_seconds(platform: Platform) -> float | None:
+    """Mean time of a tick, from its first query to its last patch: with the wait for it, the reaction to a sample."""
+    name = "steelyard_tick_seconds"
+    found = monitoring.value(platform, f"sum(increase({name}_sum[2m])) / sum(increase({name}_count[2m]))")
+    return round(found, 3) if found is not None else None
 
 
 def changes(service: Scaled) -> list[tuple[datetime, tuple[int, int]]]:
