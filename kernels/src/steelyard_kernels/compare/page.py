@@ -70,7 +70,7 @@ def sections(results: Results) -> list[tuple[str, Sequence[str], list[list[str]]
              "mean error of layers' outputs"),
             [
                 [one["name"], f"{one['bits']:.3f}", _perplexity(one), f"{one['perplexity'] / first['perplexity'] - 1:+.1%}",
-                 f"{one['elsewhere']:,.3f}", f"{one['elsewhere'] / first['elsewhere'] - 1:+.1%}",
+                 *_elsewhere(one, first),
                  f"{sum(one['error_by_layer']) / len(one['error_by_layer']):.4f}"]
                 for one in results["weights"]
             ],
@@ -78,7 +78,7 @@ def sections(results: Results) -> list[tuple[str, Sequence[str], list[list[str]]
         (
             ROTATIONS,
             ("technique", "perplexity", "on another text"),
-            [[one["name"], _perplexity(one), f"{one['elsewhere']:,.3f}"] for one in rotations],
+            [[one["name"], _perplexity(one), _elsewhere(one, first)[0]] for one in rotations],
         ),
         (
             OUTLIERS,
@@ -165,6 +165,13 @@ def _column(rows: Sequence[Row], key: str) -> list[tuple[str, float]]:
 
 def _cell(place: int, text: str) -> str:
     return f"<td{' class=n' if place else ''}>{escape(text)}</td>"
+
+
+def _elsewhere(one: Row, first: Row) -> tuple[str, str]:
+    """Perplexity on the other text, and against bf16; a row of an earlier run may lack it."""
+    if "elsewhere" not in one:
+        return "unmeasured", ""
+    return f"{one['elsewhere']:,.3f}", f"{one['elsewhere'] / first['elsewhere'] - 1:+.1%}"
 
 
 def _kernel_time(one: Row) -> str:

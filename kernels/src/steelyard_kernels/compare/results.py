@@ -21,6 +21,7 @@ CLAIM = 16  # windows that a statement in per cent needs
 FP8 = ("FP8 weights", "FP8 weights, FP8 inputs")  # as the preset chooses its codes
 TEXTS: Final = {"perplexity": "", "elsewhere": ", on another text"}
 """What perplexities are called in a row, and how statements tell them apart."""
+POOLED: Final = ("both",)
 
 
 class Ordering(NamedTuple):
@@ -81,9 +82,8 @@ def orderings(results: Results) -> list[Ordering]:
     for left, right, share in wanted:
         if left in rows and right in rows:
             compare = _less if share is None else _within(share)
-            keys = tuple(TEXTS) if exact else ("both",)
-            keys = keys if "both" in rows[left] else ("perplexity",)
-            found += [compare(rows[left], rows[right], key, {**TEXTS, "both": ""}[key]) for key in keys]
+            keys = [key for key in (TEXTS if exact else POOLED) if key in rows[left] and key in rows[right]]
+            found += [compare(rows[left], rows[right], key, TEXTS.get(key, "")) for key in keys or ("perplexity",)]
     coded = {one["name"]: one["exact"] and one["share"] <= 0.85 for one in results["lossless"]}
     found += [Ordering(f"lossless, {name}: at least 15 % smaller and exact", holds) for name, holds in coded.items()]
     return found
@@ -113,7 +113,7 @@ def _within(share: float) -> Callable[[Results, Results, str, str], Ordering]:
 def _spread(left: Results, right: Results, key: str) -> str:
     """The standard error of a change, from the windows' differences, pair by pair."""
     name = {"perplexity": "nll", "elsewhere": "nll_elsewhere"}[key]
-    if name not in left or len(left[name]) < 2:
+    if name not in left or name not in right or len(left[name]) < 2:
         return ""
     differences = [one - other for one, other in zip(left[name], right[name], strict=True)]
     return f" (± {stdev(differences) / len(differences) ** 0.5:.2%})"

@@ -29,7 +29,7 @@ class Effort(NamedTuple):
     cache_windows: int
 
 
-FULL = Effort(windows=16, tokens=256, samples=48, every=1, cache_windows=16)
+FULL = Effort(windows=16, tokens=128, samples=48, every=1, cache_windows=16)
 QUICK = Effort(windows=3, tokens=128, samples=8, every=6, cache_windows=2)
 LICENCE = Path("/usr/share/common-licenses/GPL-3")
 """A text of another kind than the calibration's: Debian and what is made from it have it."""
