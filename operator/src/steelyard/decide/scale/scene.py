@@ -97,9 +97,6 @@ def scene(service: Service, signals: Signals, memory: Memory) -> Scene:
         first = reads.model.prefill_seconds([signals.mean_uncached or 0.0])
         prefilling = prefill(signals, service, arrived, reads.velocity / learnt.beta, first)
     moved = changes.follow(memory, signals, decode.held if decode else writes.max_sequences)
-    spans = Spans(
-        brief=max(LEAST_BRIEF_SECONDS, BRIEF_STARTS * start), long=max(LEAST_KEEP_SECONDS, STARTS * start), start=start
-    )
     remembered = replace(
         memory,
         learnt=learnt,
@@ -108,8 +105,27 @@ def scene(service: Service, signals: Signals, memory: Memory) -> Scene:
         no_role_change_until=moved.paused_until,
     )
     have = {role: census.have(role) for role in roles}
-    seen = Scene(service, signals, census, have, remembered, start, spans, fresh, reads, writes, decode, prefilling)
+    seen = Scene(
+        service,
+        signals,
+        census,
+        have,
+        remembered,
+        start,
+        _spans(service, start),
+        fresh,
+        reads,
+        writes,
+        decode,
+        prefilling,
+    )
     return seen if memory.needs else replace(seen, memory=replace(remembered, needs=_seed(seen)))
+
+
+def _spans(service: Service, start: float) -> Spans:
+    """W by start-up. Where roles never change, one role's need cannot be met by what the other spares: W is always long."""
+    long = max(LEAST_KEEP_SECONDS, STARTS * start)
+    return Spans(max(LEAST_BRIEF_SECONDS, BRIEF_STARTS * start) if service.limits.role_change else long, long, start)
 
 
 def is_fresh(signals: Signals) -> bool:
