@@ -172,7 +172,7 @@ def play(asked: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
         sla_itl_ms=TPOT * 1000,
         scaling_policy=Scaler(run["law"], arrivals) if run["law"] else None,
     )
-    policy = f"our law, {run['law']:.0%} asked for" if run["law"] else f"static {run['prefill']}P{run['decode']}D"
+    policy = f"our law, {run['law']:.1%} asked for" if run["law"] else f"static {run['prefill']}P{run['decode']}D"
     return {
         "policy": policy,
         "attainment": round(report["goodput_completed_requests"] / report["num_requests"], 4),
