@@ -47,7 +47,7 @@ spec:
   accelerator: rolling
   prefill: {{replicas: {{min: 2, max: 2}}}}
   decode: {{replicas: {{min: 4, max: 4}}}}
-  routing: {{replicas: 1, requestTimeout: 20s}}
+  routing: {{replicas: 1, requestTimeout: 60s}}
 """
 LOAD_SECONDS = 600
 SELECTOR = f"{SERVICE}={NAME}"
@@ -100,7 +100,7 @@ class Rolled:
 
 @pytest.fixture(scope="module")
 def rolled(platform: Platform) -> Iterator[Rolled]:
-    schedule = synthetic(Shape(Pattern.POISSON, rate=4), Lengths(200, 60, 0.3), LOAD_SECONDS, seed=1)
+    schedule = synthetic(Shape(Pattern.POISSON, rate=3), Lengths(200, 30, 0.3), LOAD_SECONDS, seed=1)
     served = Served(SIZES)
     with (
         staged(platform, MANIFESTS, NAMESPACE, NAME, schedule) as stage,

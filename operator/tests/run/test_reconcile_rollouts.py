@@ -41,6 +41,10 @@ class World:
 
     def look(self, seconds: float = 1) -> Result:
         self.now += timedelta(seconds=seconds)
+        for kind, _, name in list(self.api.objects):  # the Deployment controller is quick
+            if kind == "Deployment":
+                generation = self.api.body(kind, name)["metadata"]["generation"]
+                self.api.edit(kind, name, {"status": {"observedGeneration": generation}})
         return Reconciler(self.api, SITE, "operator-1", 300, self.fleet)(*KEY, 0, self.now)
 
     def respec(self, spec: dict[str, Any]) -> None:
@@ -137,6 +141,19 @@ def test_what_the_step_says_is_put_back_when_somebody_changes_it() -> None:
     world.api.edit("Deployment", "chat-decode", {"spec": {"strategy": {"rollingUpdate": {"maxUnavailable": 2}}}})
     world.look()
     assert world.step("decode") == (1, 0, NEVER_SECONDS)
+
+
+def test_nobody_goes_before_the_last_step_was_seen() -> None:
+    """What a Deployment still takes away by an earlier step, or an earlier spec, would be counted as serving."""
+    world = World({})
+    world.respec(OTHER)
+    for pool in ("prefill", "decode"):
+        world.add(pool)
+    world.api.edit("Deployment", "chat-decode", {"status": {"observedGeneration": 1}})
+    Reconciler(world.api, SITE, "operator-1", 300, world.fleet)(*KEY, 0, world.now)
+    assert {world.step(pool) for pool in ("prefill", "decode")} == {(1, 0, NEVER_SECONDS)}
+    world.look()
+    assert {world.step(pool) for pool in ("prefill", "decode")} == {(1, 1, NEVER_SECONDS)}
 
 
 def test_the_stored_revision_holds_the_users_own_bounds() -> None:

@@ -104,10 +104,13 @@ class Rollout:
         return {name: f"{min(pool.fresh, pool.replicas)}/{pool.replicas}" for name, pool in self.pools.items()}
 
 
-def rollout(snapshot: Snapshot, children: Iterable[Body], seasoned: float = inf) -> Rollout | None:
+def rollout(
+    snapshot: Snapshot, children: Iterable[Body], seasoned: float = inf, begins: bool = False
+) -> Rollout | None:
     """See whether pods are to be replaced by those of `children`, and decide the next step; None where none are.
 
-    A new pod counts as ready if it has been that since `seasoned` (unix seconds) or longer.
+    A new pod counts as ready if it has been that since `seasoned` (unix seconds) or longer. Where it only `begins`, or a
+    Deployment has not seen its latest step, nobody goes: what an earlier step still takes away is not known yet.
     """
     pools: dict[str, Pool] = {}
     revisions: dict[str, str] = {}
@@ -125,7 +128,8 @@ def rollout(snapshot: Snapshot, children: Iterable[Body], seasoned: float = inf)
             *allowed(bounds["maxSurge"], bounds["maxUnavailable"], replicas),
             tuple(_member(pod, revisions[name], seasoned) for pod in pods),
         )
-    taken = steps(pools)
+    observed = all(live.observed for name in pools if (live := snapshot.deployment_of(name)) is not None)
+    taken = steps(pools, nobody_goes=begins or not observed)
     return Rollout(taken, pools, revisions) if taken else None
 
 
@@ -136,8 +140,8 @@ def allowed(surge: int | str, unavailable: int | str, replicas: int) -> tuple[in
     return (beyond, missing) if beyond or missing else (0, 1)
 
 
-def steps(pools: Mapping[str, Pool]) -> dict[str, Step]:
-    """Decide the step of every pool that has old pods, by the rules above."""
+def steps(pools: Mapping[str, Pool], nobody_goes: bool = False) -> dict[str, Step]:
+    """Decide the step of every pool that has old pods, by the rules above; with `nobody_goes` all that are ready stay."""
     if not any(pool.rolling for pool in pools.values()):
         return {}
     sizes = {name: max(1, pool.replicas) for name, pool in pools.items()}
@@ -146,6 +150,8 @@ def steps(pools: Mapping[str, Pool]) -> dict[str, Step]:
     kept = {
         name: Counter((m.group, m.role) for m in pool.members if m.ready and not m.new) for name, pool in pools.items()
     }
+    if nobody_goes:
+        return {name: _step(pool, kept[name].total()) for name, pool in pools.items() if pool.rolling}
     whole = {name: kinds.total() for name, kinds in kept.items()}
     while found := _who_may_go(pools, kept, ready, sizes, floor, worst=True):
         _, _, name, kind = max(found)

@@ -160,7 +160,9 @@ class Reconciler:
         if plan.render and plan.service is not None:
             rendered = render.children(plan.service, snapshot.accelerators, self.site)
             number = (snapshot.current.number if snapshot.current else 0) + 1
-            begun = rollout(snapshot, rendered)  # no pod of it is there yet, unless it brings back an earlier spec
+            begun = rollout(
+                snapshot, rendered, begins=True
+            )  # no pod of it is there yet, unless it brings back an earlier spec
             claims = claim(self.api, owner, (paced(body, begun, paused=False) for body in rendered), seen.children)
             rehearse(self.api, claims)
             store(self.api, render.revision(plan.service, rendered, plan.spec_hash, number))
