@@ -24,7 +24,7 @@ metadata: {{name: {name}}}
 spec: {{vendor: test, memoryBandwidth: 33.0e+9, peak: {{bf16: {peak}}}}}
 """
 STEADY = ACCELERATOR.format(name="steady", peak="10.0e+12")  # a prompt of 200 tokens takes 50 ms
-WEAK = ACCELERATOR.format(name="weak", peak="0.033e+12")  # and here 6 s
+WEAK = ACCELERATOR.format(name="weak", peak="0.1e+12")  # and here 2 s: in that time the other one serves six
 SERVICE = f"""
 apiVersion: serving.steelyard.dev/v1alpha1
 kind: InferenceService
@@ -36,7 +36,7 @@ spec:
     shape: {{parameters: 500000000, layers: 24, hiddenSize: 896, attentionHeads: 14, kvHeads: 2, headDimension: 64}}
   engine: {{name: simulated}}
   accelerator: steady
-  objectives: {{timeToFirstToken: 3s, attainment: 95}}
+  objectives: {{timeToFirstToken: 1s, attainment: 97}}
   prefill: {{replicas: {{min: 1, max: 1}}}}
   decode: {{replicas: {{min: 1, max: 1}}}}
   routing: {{replicas: 1, requestTimeout: 60s}}
@@ -46,7 +46,7 @@ spec:
 
 
 def test_a_rollout_waits_for_the_objectives_and_the_earlier_spec_ends_it(platform: Platform) -> None:
-    schedule = synthetic(Shape(Pattern.POISSON, rate=1.5), Lengths(200, 20, 0.2), LOAD_SECONDS, seed=1)
+    schedule = synthetic(Shape(Pattern.POISSON, rate=3), Lengths(200, 20, 0.2), LOAD_SECONDS, seed=1)
     manifests = "---".join((STEADY, WEAK, SERVICE))
     with monitored(platform), staged(platform, manifests, NAMESPACE, NAME, schedule) as stage:
         service = Scaled(platform, NAMESPACE, NAME, REPLICAS)
@@ -56,7 +56,7 @@ def test_a_rollout_waits_for_the_objectives_and_the_earlier_spec_ends_it(platfor
         service.patch({"prefill": {"accelerator": "weak"}})
         paused = service.until("the rollout to wait", lambda look: look.condition("Progressing")[1] == "RolloutPaused")
         why = paused.status["rollout"]["paused"]
-        assert "requests of the last half minute met the objectives and 95 % are asked" in why
+        assert "requests of the last half minute met the objectives and 97 % are asked" in why
         [event] = service.events("RolloutPaused")
         assert why in event[1]
         assert old <= paused.staying.keys(), "no old prefill pod has gone for a new one"
