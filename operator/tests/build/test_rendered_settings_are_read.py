@@ -32,7 +32,9 @@ SPECS: list[dict[str, Any]] = [
     {"speculation": {"method": "draft", "model": "/models/small.gguf"}},
     {"model": {"uri": "pvc://models/a/b.gguf", "adapters": [{"name": "legal", "uri": "pvc://adapters/legal.gguf"}]}},
     {"cache": {"eviction": {"policy": "streaming", "windowTokens": 500}}},
-    simulated({"speculation": {"method": "mtp", "tokens": 1}, "model": {"adapters": [{"name": "a", "uri": "hf://b/c"}]}}),
+    simulated(
+        {"speculation": {"method": "mtp", "tokens": 1}, "model": {"adapters": [{"name": "a", "uri": "hf://b/c"}]}}
+    ),
     simulated({"topology": "Aggregated", "batching": {"maxSequences": 7}, "cache": {"kvTokens": 99_999}}),
 ]
 

@@ -25,7 +25,9 @@ IMMUTABLE = {
     "Deployment": ("spec", "selector"),
     "RoleBinding": ("roleRef",),
 }
-GENERATIONS = frozenset({"Deployment", "DaemonSet", "NetworkPolicy", "PodDisruptionBudget", "InferenceService", "Accelerator"})
+GENERATIONS = frozenset(
+    {"Deployment", "DaemonSet", "NetworkPolicy", "PodDisruptionBudget", "InferenceService", "Accelerator"}
+)
 SERVICE_DEFAULTS = {"spec": {"type": "ClusterIP", "sessionAffinity": "None"}}
 
 
