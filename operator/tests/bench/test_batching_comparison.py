@@ -24,10 +24,10 @@ class Counting:
     def apply(self, operation: object) -> None:
         self.freed += isinstance(operation, Free)
 
-    def run(self, chunks: Sequence[Chunk], sampling: object, kv_use: float) -> dict[int, int]:
+    def run(self, chunks: Sequence[Chunk], sampling: object, kv_use: float) -> dict[int, list[int]]:
         self.tokens += sum(chunk.end - chunk.start for chunk in chunks)
         self.widest = max(self.widest, len(chunks))
-        return {chunk.sequence.id: 7 for chunk in chunks if chunk.sample}
+        return {chunk.sequence.id: [7] for chunk in chunks if chunk.sample}
 
 
 @pytest.mark.parametrize("batching", STRATEGIES)
