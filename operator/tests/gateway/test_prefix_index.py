@@ -40,6 +40,13 @@ def test_the_longest_beginning_that_a_replica_holds(
     assert (found.replica, found.held) == (replica, held), because
 
 
+def test_an_adapter_holds_beginnings_of_its_own() -> None:
+    table = PrefixTable()
+    table.sent(table.find(A + B, "pq", "legal"), "p")
+    found = [table.find(A + B, "pq", model).replica for model in ("legal", "medical", "the model itself")]
+    assert found == ["p", None, None]
+
+
 PROMPTS = st.lists(st.sampled_from((A, B, b"c" * BLOCK)), max_size=5).map(b"".join)
 
 

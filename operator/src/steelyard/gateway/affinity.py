@@ -29,8 +29,8 @@ NOTHING = Beginning()
 class Prefixes(Protocol):
     """An index of who holds which beginnings."""
 
-    def find(self, prompt: bytes, there: Container[str]) -> Beginning:
-        """The longest beginning of a prompt that some replica of `there` holds."""
+    def find(self, prompt: bytes, there: Container[str], model: str = "") -> Beginning:
+        """The longest beginning of a prompt to `model` that some replica of `there` holds: adapters share none."""
 
     def sent(self, beginning: Beginning, replica: str) -> None:
         """A replica computes the prompt that `find` gave this for."""
@@ -39,7 +39,7 @@ class Prefixes(Protocol):
 class NoPrefixes:
     """Of a service that wants no affinity: nobody holds anything."""
 
-    def find(self, prompt: bytes, there: Container[str]) -> Beginning:
+    def find(self, prompt: bytes, there: Container[str], model: str = "") -> Beginning:
         """Nothing."""
         return NOTHING
 
@@ -57,9 +57,9 @@ class PrefixTable:
     def __len__(self) -> int:
         return len(self._where)
 
-    def find(self, prompt: bytes, there: Container[str]) -> Beginning:
+    def find(self, prompt: bytes, there: Container[str], model: str = "") -> Beginning:
         """The longest beginning known that a replica which is there holds; one that has left took its cache along."""
-        keys = _keys(prompt)
+        keys = _keys(prompt, model)
         for count in range(len(keys), 0, -1):
             replica = self._where.get(keys[count - 1])
             if replica is not None and replica in there:
@@ -84,10 +84,10 @@ def index(affinity: str) -> Prefixes:
     raise ValueError(f"affinity {affinity!r}: there are prefix and none")
 
 
-def _keys(prompt: bytes) -> tuple[int, ...]:
-    """The chained keys of a prompt's whole blocks, at most `MAX_BLOCKS`."""
+def _keys(prompt: bytes, model: str) -> tuple[int, ...]:
+    """The chained keys of a prompt's whole blocks, at most `MAX_BLOCKS`; the chain begins with the model's name."""
     keys: list[int] = []
-    before = 0
+    before = hash(model)
     for start in range(0, min(len(prompt) // BLOCK, MAX_BLOCKS) * BLOCK, BLOCK):
         before = hash((before, prompt[start : start + BLOCK]))
         keys.append(before)

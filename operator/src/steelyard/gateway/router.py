@@ -89,7 +89,7 @@ class Router:
         body, now = exchange.body, exchange.arrived
         exchange.aggregated = self._aggregated
         exchange.tokens = tokens = self.ledger.prompt_tokens(body)
-        exchange.beginning = beginning = self._prefixes.find(body.prompt, self.fleet.backends)
+        exchange.beginning = beginning = self._prefixes.find(body.prompt, self.fleet.backends, body.model)
         if beginning.held:
             exchange.tokens = max(1.0, tokens * (1 - beginning.held / len(body.prompt)))
         exchange.expected = PATIENCE * self.ledger.arrived(exchange, time.time())
