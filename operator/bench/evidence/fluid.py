@@ -114,23 +114,31 @@ def tuned(flow: Flow, name: str) -> str:
     return min(tried, key=rank)
 
 
-def hindsight(flow: Flow) -> tuple[str, Result]:
-    """The cheapest fixed size that serves what is wanted: decode for its peak, prefill by bisection."""
+def hindsight(flow: Flow) -> tuple[str, Result] | None:
+    """The cheapest fixed size that serves what is wanted: the fewest for decode with which any prefill does, then prefill by
+    bisection. None where twice the peak's decode is not enough."""
     rows = needs(flow)
-    decode = max(1, ceil(1.1 * max(row[2] for row in rows)))
     reads = sorted(row[1] for row in rows)
-    low, high = ceil(reads[int(0.8 * len(reads))]), ceil(1.1 * reads[-1])
-    best: tuple[str, Result] | None = None
-    while low < high or best is None:
-        middle = (low + high) // 2
-        sizes = {PREFILL: middle, DECODE: decode}
-        result = fluid.play(scenario(flow, sizes), flow, Static())
-        if result.attainment >= WANTED:
-            best, high = (f"static={middle}:{decode}", result), middle
-        else:
-            low = middle + 1
-            high = max(high, low)
-    return best
+    peak = ceil(1.1 * max(row[2] for row in rows))
+
+    def played(prefill: int, decode: int) -> Result:
+        return fluid.play(scenario(flow, {PREFILL: prefill, DECODE: decode}), flow, Static())
+
+    most = ceil(1.1 * reads[-1])
+    for decode in range(peak, 2 * peak + 2):
+        best = most, played(most, decode)
+        if best[1].attainment < WANTED:
+            continue
+        low = ceil(reads[int(0.8 * len(reads))])
+        while low < best[0]:
+            middle = (low + best[0]) // 2
+            result = played(middle, decode)
+            if result.attainment >= WANTED:
+                best = middle, result
+            else:
+                low = middle + 1
+        return f"static={best[0]}:{decode}", best[1]
+    return None
 
 
 def bound(flow: Flow, share: float) -> float:
@@ -208,7 +216,8 @@ def compare() -> dict[str, Any]:
     for load in loads():
         played = [("ours", play(load.flow, "ours"))]
         played += [(text, play(load.flow, text)) for name in frontier.SPACE for text in (tuned(load.flow, name),)]
-        played.append(hindsight(load.flow))
+        fixed = hindsight(load.flow)
+        played += [fixed] if fixed else []
         for text, result in played:
             least = bound(load.flow, result.attainment)
             rows.append({"load": load.name, "policy": text, "attainment": round(result.attainment, 4),
