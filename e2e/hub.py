@@ -33,6 +33,7 @@ class Repositories:
     down: bool = False
     ignores_ranges: bool = False
     damaged: int = 0  # answers that have a wrong byte, from now on
+    surplus: bytes = b""  # that follow every file without being listed
     asked: list[str] = field(default_factory=list)  # files, with the byte that was asked for first
     tokens: list[str] = field(default_factory=list)  # that were shown with files
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -95,7 +96,7 @@ class Handler(BaseHTTPRequestHandler):
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "bytes=0-"))
         start = int(asked[1]) if asked and not self.served.ignores_ranges else 0
         self.served.asked.append(f"{path.name}@{start}")
-        body = content[start:]
+        body = content[start:] + self.served.surplus
         if self.served.damage():
             body = bytes([body[0] ^ 1]) + body[1:]
         headers = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}

@@ -126,6 +126,35 @@ def test_bytes_with_a_wrong_digest_are_never_put_in_place(damaged: int, served: 
     assert not (at.folder / "model.safetensors").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "begun", "surplus"),
+    [
+        ("config.json", 0, b"!"),  # one byte more
+        ("config.json", 5, b"!"),  # the same, when it was resumed
+        ("config.json", 0, BIG * 3),  # some pieces more
+        ("empty.txt", 0, b"!"),
+    ],
+)
+def test_an_answer_that_is_longer_than_listed_is_cut_off_and_given_up_on(
+    name: str, begun: int, surplus: bytes, served: Repositories, tmp_path: Path
+) -> None:
+    size, came, pauses = len(FILES[name]), list[int](), list[float]()
+    part, target = tmp_path / "part", tmp_path / "target"
+    if begun:
+        part.write_bytes(FILES[name][:begun])
+    served.surplus = surplus
+    with serving(served) as url:
+        listing = Hub(url).listing(REPOSITORY, "main")
+        [file] = [file for file in listing.files if file.path == name]
+        with pytest.raises(LoaderError, match=rf"2 times more bytes came than the {size} that the hub lists"):
+            transfer.fetch(Hub(url), REPOSITORY, listing.commit, file, part, target, came.append, pauses.append)
+    assert served.asked == [f"{name}@{begun}", f"{name}@0"]
+    assert sum(came) <= 2 * size, "no byte beyond the size is written"
+    assert len(pauses) == 1, "it is not asked for again at once"
+    assert not part.exists()
+    assert not target.exists()
+
+
 @pytest.mark.parametrize("how", ["bytes changed", "cut", "removed", "only touched"])
 def test_a_file_that_is_not_as_it_was_is_looked_at_and_brought_again(
     how: str, served: Repositories, tmp_path: Path

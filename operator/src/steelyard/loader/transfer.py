@@ -1,7 +1,8 @@
 """Bring one file's bytes: resumed where an earlier try ended, checked as they come, in place only when they are right.
 
 The bytes collect in a part file beside the cache. A connection that breaks is begun again from the last byte, by this
-process or by the next one. Bytes whose digest is wrong are thrown away whole: nobody knows which of them is.
+process or by the next one. Bytes whose digest is wrong, or more than were listed, are thrown away whole: nobody knows which
+of them are wrong. Nothing is written beyond the listed size, whatever is sent.
 """
 
 import os
@@ -17,9 +18,13 @@ from steelyard.loader.hub import Digest, File, Hub
 PIECE = 1 << 20  # bytes read at once
 TRIES = 6  # in a row that bring nothing new
 LONGEST_PAUSE_SECONDS = 30.0
-MISMATCHES = 2  # digests that were wrong, after which it is no accident
+MISMATCHES = 2  # times that other bytes came than were listed, after which it is no accident
 
 Progress = Callable[[int], None]  # told bytes that have come
+
+
+class _OtherBytes(Exception):
+    """What came is not what was listed. The message says how it differs; it follows "COUNT times "."""
 
 
 def fetch(
@@ -36,15 +41,17 @@ def fetch(
     part.parent.mkdir(parents=True, exist_ok=True)
     wrong = 0
     while True:
-        _collect(hub, repository, commit, file, part, progress, pause)
-        if file.matches(digest(file, part)):
-            break
-        part.unlink()
-        wrong += 1
-        if wrong == MISMATCHES:
-            raise LoaderError(
-                f"{file.path}: {wrong} times other bytes came than its digest says; nothing of them is kept"
-            )
+        try:
+            _collect(hub, repository, commit, file, part, progress, pause)
+            if file.matches(digest(file, part)):
+                break
+            raise _OtherBytes("other bytes came than its digest says")
+        except _OtherBytes as difference:
+            part.unlink()
+            wrong += 1
+            if wrong == MISMATCHES:
+                raise LoaderError(f"{file.path}: {wrong} times {difference}; nothing of them is kept") from None
+            pause(2.0**wrong)
     with part.open("rb") as written:
         os.fsync(written.fileno())
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -54,11 +61,11 @@ def fetch(
 def _collect(
     hub: Hub, repository: str, commit: str, file: File, part: Path, progress: Progress, pause: Callable[[float], None]
 ) -> None:
-    """Add to the part until it has the file's size."""
+    """Add to the part until it has the file's size. Raises `_OtherBytes` when more is sent."""
     tries = 0
     while True:
         have = part.stat().st_size if part.exists() else 0
-        if have > file.size:
+        if have > file.size:  # of an earlier revision; `_append` writes no more than the size
             part.unlink()
             continue
         if have == file.size and part.exists():
@@ -75,14 +82,18 @@ def _collect(
 def _append(
     hub: Hub, repository: str, commit: str, file: File, part: Path, have: int, progress: Progress
 ) -> LoaderError | None:
-    """Read on from byte `have` until the end or a failure, which is given."""
+    """Read on from byte `have` until the end or a failure, which is given. Raises `_OtherBytes` at the first byte too many."""
     try:
         with hub.content(repository, commit, file, have) as answer:
             goes_on = answer.status == HTTPStatus.PARTIAL_CONTENT and _begins(answer.headers.get("Content-Range"), have)
+            left = file.size - have if goes_on else file.size
             with part.open("ab" if goes_on else "wb") as out:
-                while piece := answer.read(PIECE):
+                while piece := answer.read(min(PIECE, left + 1)):
+                    if len(piece) > left:
+                        raise _OtherBytes(f"more bytes came than the {file.size} that the hub lists")
                     out.write(piece)
                     progress(len(piece))
+                    left -= len(piece)
             if not have and not file.size:
                 part.touch()
     except Refused:
