@@ -135,6 +135,22 @@ def test_both_roles_go_step_by_step_and_end_with_the_users_own_bounds() -> None:
     assert reasons.count("ChildrenChanged") == 1, "its steps are no news"
 
 
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_a_pod_that_is_over_keeps_no_rollout_going(phase: str) -> None:
+    """Evicted, or refused by the kubelet (UnexpectedAdmissionError): its object stays, with the labels of its time."""
+    world = World({})
+    world.api.edit("Pod", world.add("decode", ready=False), {"status": {"phase": phase, "reason": "Evicted"}})
+    world.respec(OTHER)
+    for pool in ("prefill", "decode"):
+        for _ in range(2):
+            world.take_old(pool)
+            world.add(pool)
+    world.look()
+    assert "rollout" not in world.status()
+    assert {world.step(pool) for pool in ("prefill", "decode")} == {AT_REST}
+    assert world.status()["decode"]["starting"] == 0
+
+
 def test_what_the_step_says_is_put_back_when_somebody_changes_it() -> None:
     world = World({})
     world.respec(OTHER)

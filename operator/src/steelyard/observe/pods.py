@@ -20,7 +20,13 @@ WAITING: Mapping[str, Reason] = {
 OUT_OF_MEMORY = "OOMKilled"  # in the kubelet's words
 WEIGHTS_CONTAINER, ENGINE_CONTAINER, MODELS_VOLUME = "weights", "engine", "models"
 MESSAGE_LIMIT = 500
+OVER = frozenset({"Failed", "Succeeded"})  # evicted, never admitted, or ended: an object that is left behind, no replica
 CONNECTION = re.compile(r"[0-9a-f.:\[\]]+->")  # local address and port of a failed connection
+
+
+def over(body: Body) -> bool:
+    """Whether a pod will never run again; such objects stay until somebody collects them, and stand for nothing."""
+    return (body.get("status") or {}).get("phase") in OVER
 
 
 def pod_of(body: Body) -> Pod:

@@ -7,11 +7,10 @@ from steelyard.api import labels
 from steelyard.api.reasons import Reason
 from steelyard.decide.scale.signals import Phase, Replica, StartUp
 from steelyard.observe.client import Body
-from steelyard.observe.pods import pod_of, seconds
+from steelyard.observe.pods import over, pod_of, seconds
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 ENGINE_CONTAINER = "engine"
-OVER = ("Failed", "Succeeded")  # evicted or ended: an object that is left behind, no replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ def engine_of(body: Body) -> Engine | None:
     """Read an engine's pod; None for a gateway's, and for one that is over."""
     meta, status = body["metadata"], body.get("status") or {}
     marks = meta.get("labels") or {}
-    if not marks.get(labels.POOL) or status.get("phase") in OVER:
+    if not marks.get(labels.POOL) or over(body):
         return None
     created = seconds(meta.get("creationTimestamp")) or 0.0
     conditions = {c["type"]: c for c in status.get("conditions") or []}

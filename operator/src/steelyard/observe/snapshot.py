@@ -18,7 +18,7 @@ from steelyard.api import labels
 from steelyard.api.accelerator import Accelerator
 from steelyard.decide.snapshot import Deployment, Revision, Snapshot
 from steelyard.observe.client import Api, Body
-from steelyard.observe.pods import deployment_trouble, pod_of
+from steelyard.observe.pods import deployment_trouble, over, pod_of
 from steelyard.observe.resources import (
     ACCELERATOR,
     CHILD_KINDS,
@@ -39,7 +39,7 @@ class Observation:
     snapshot: Snapshot
     children: dict[tuple[str, str], Body]  # by kind and name
     revisions: tuple[Body, ...]  # ControllerRevisions, oldest first
-    pods: tuple[Body, ...] = ()  # of engines and gateways
+    pods: tuple[Body, ...] = ()  # of engines and gateways, without those that are over
     left_out: frozenset[str] = frozenset()  # kinds that were not read
 
     @cached_property
@@ -94,7 +94,7 @@ def observe(
     revisions = sorted(
         (body for body in stored if _owned_by(body, uid)), key=lambda body: int(body.get("revision") or 0)
     )
-    pods = api.list(POD, namespace, ours)
+    pods = [body for body in api.list(POD, namespace, ours) if not over(body)]
     snapshot = Snapshot(
         service=service,
         accelerators=_accelerators(api, service, settled if ACCELERATOR.kind in leave_out else None),
