@@ -248,7 +248,12 @@ class Engine:
         if self._guesser is None or not answering:
             return NOTHING
         self._guesser.forget(self._scheduler.running.keys())
-        return self._guesser.propose(answering)
+        try:
+            return self._guesser.propose(answering)
+        except RuntimeError as error:  # answers do not depend on guesses: go on without
+            log.exception("guesses ended", extra={"reason": str(error)})
+            self._guesser = None
+            return NOTHING
 
     def _execute(self, step: Step) -> None:
         for operation in step.operations:

@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 BODY_LIMIT = 4 * 1024 * 1024  # bytes of a request
 _LONG_BODY = 32 * 1024  # bytes from which on tokenizing would hold up the streams of others
-_FORMS = (b"response_format", b"structured_outputs")  # fields whose grammars take longer to make than a body to read
+# Fields whose grammars take longer to make than a body to read; an escape may hide one.
+_FORMS = (b"response_format", b"structured_outputs", b"\\u")
 _SLICE = 1024 * 1024  # bytes of state written at once
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -101,7 +102,7 @@ class Server:
             raise ApiError(503, f"This engine {state}; send the request to another one.", None, "unavailable")
         options = self.engine.options
         inputs = (kind, data, (options.served_name, *options.adapters), self.context_length, self.engine.backend)
-        if len(data) > _LONG_BODY or any(field in data for field in _FORMS):
+        if len(data) > _LONG_BODY or any(mark in data for mark in _FORMS):
             async with self._long_body:
                 call = await asyncio.to_thread(read_call, *inputs)
         else:
@@ -166,6 +167,9 @@ class Server:
             backend = engine.backend
             identity = backend.identity(call.adapter)
             pulled = await asyncio.to_thread(unpack, blob, identity, backend.layout, call.prompt)
+            window = engine.options.window
+            if window is not None and pulled.tokens - pulled.forgotten >= window.size:
+                raise HandoffFailed(f"a state of {pulled.tokens - pulled.forgotten} tokens is larger than the window")
             rest = backend.transfer_seconds(pulled.tokens) - (time.monotonic() - started)
             if rest > 0:
                 await asyncio.sleep(rest)

@@ -223,7 +223,7 @@ def _draft(settings: Settings, backend: Backend) -> Guesser:
     from .backends.llama import LlamaBackend
 
     assert settings.draft_model is not None
-    batch = max(settings.options.max_batch_tokens, settings.context_length)
+    batch = max(settings.options.max_batch_tokens, settings.options.max_sequences)
     small = LlamaBackend(
         model=settings.draft_model,
         context_length=settings.context_length,

@@ -108,7 +108,8 @@ class Cells:
         self._shifts.append((slot, start, end))
 
     def bury(self, slot: int) -> None:
-        """Empty a slot."""
+        """Empty a slot; what it was to drop before the next batch goes with it."""
+        self._shifts = [shift for shift in self._shifts if shift[0] != slot]
         self._outside.pop(slot, None)
         if self._length[slot]:
             self._borrow(slot, self._graveyard, 0, self._length[slot])

@@ -24,7 +24,9 @@ class Model(Backend, Protocol):
 
 
 class Draft:
-    """A loaded small model; `tokens` guesses a sequence, computed in batches of at most `batch_tokens`."""
+    """A loaded small model; `tokens` guesses a sequence, after at most `batch_tokens` tokens a step of what it has to catch up
+    with, so that a long prompt holds up nobody for long.
+    """
 
     def __init__(self, model: Model, tokens: int, batch_tokens: int) -> None:
         self._model = model
@@ -34,15 +36,22 @@ class Draft:
         self._free = list(range(model.slots))
 
     def propose(self, sequences: Tokens[Sequence]) -> dict[int, list[int]]:
-        """See `Guesser`: let every sequence catch up, and then go on alone for as many tokens as are to be guessed."""
+        """See `Guesser`: let sequences catch up, and those that have go on alone for as many tokens as are to be guessed."""
         taken = sum(len(own.tokens) for own in self._followed.values())
         own: list[Sequence] = []
+        room = self._batch
         for sequence in sequences:
             known = self._followed.get(sequence.id)
             taken += len(sequence.tokens) + self._tokens - (len(known.tokens) if known else 0)
             if taken > self._model.kv_tokens or (known is None and not self._free):
                 break
-            own.append(self._catch_up(sequence))
+            one = self._catch_up(sequence)
+            if one.pending <= room:
+                own.append(one)
+                room -= one.pending
+            elif room:
+                self._run([Chunk(one, one.computed, one.computed + room, False)])
+                room = 0
         for _ in range(self._tokens):
             self._advance(own)
         return {one.id: one.tokens[-self._tokens :] for one in own}
@@ -68,23 +77,16 @@ class Draft:
         return own
 
     def _advance(self, own: list[Sequence]) -> None:
-        """Compute all pending tokens of these sequences, in batches, and add to each the most likely next one."""
-        waiting = list(own)
-        while waiting:
-            chunks: list[Chunk] = []
-            room = self._batch
-            while waiting and room:
-                first = waiting[0]
-                end = min(first.computed + room, len(first.tokens))
-                chunks.append(Chunk(first, first.computed, end, end == len(first.tokens)))
-                room -= chunks[-1].size
-                if chunks[-1].sample:
-                    waiting.pop(0)
-            sampled = self._model.run(chunks, {chunk.sequence.id: _GREEDY for chunk in chunks}, 0.0)
-            for chunk in chunks:
-                chunk.sequence.computed = chunk.end
-                if chunk.sample:
-                    chunk.sequence.tokens.extend(sampled[chunk.sequence.id])
+        """Compute all pending tokens of these sequences, which fit one batch, and add to each the most likely next one."""
+        self._run([Chunk(one, one.computed, len(one.tokens), True) for one in own])
+
+    def _run(self, chunks: list[Chunk]) -> None:
+        if not chunks:
+            return
+        sampled = self._model.run(chunks, {chunk.sequence.id: _GREEDY for chunk in chunks}, 0.0)
+        for chunk in chunks:
+            chunk.sequence.computed = chunk.end
+            chunk.sequence.tokens.extend(sampled.get(chunk.sequence.id, ()))
 
 
 def _common(one: list[int], other: list[int]) -> int:
