@@ -64,13 +64,29 @@ def test_the_largest_of_those_that_overlap_counts_and_only_for_its_role() -> Non
     assert (roles["decode"].replicas.min, roles["prefill"].replicas.min) == (3, 2), "the role's own minimum stays"
 
 
-def test_it_begins_earlier_by_what_a_start_takes_and_ends_no_sooner() -> None:
-    spec = peaks({"cron": "0 8 * * *", "duration": "1h", "decode": 5})
-    least = [
-        scheduled(spec, at(f"{MONDAY}T{time}:00"), 600).spec.roles["decode"].replicas.min
-        for time in ("07:49", "07:50", "08:55", "09:00")
-    ]
-    assert least == [1, 5, 5, 1]
+@pytest.mark.parametrize(
+    ("duration", "time", "holds", "because"),
+    [
+        ("1h", "07:49:59", False, "a start that began now would be over before it"),
+        ("1h", "07:50:00", True, "a start takes ten minutes"),
+        ("1h", "08:55:00", True, "it lasts"),
+        ("1h", "08:59:59", True, "… to its end, though it would be over when a start is"),
+        ("1h", "09:00:00", False, "over"),
+        ("5m", "07:49:59", False, "shorter than a start: not yet"),
+        ("5m", "07:50:00", True, "it begins in ten minutes"),
+        ("5m", "07:56:00", True, "what was begun for it is not given up before it comes"),
+        ("5m", "07:59:59", True, "the last moment before it"),
+        ("5m", "08:00:00", True, "it has begun"),
+        ("5m", "08:04:59", True, "its last moment"),
+        ("5m", "08:05:00", False, "over"),
+    ],
+)
+def test_it_begins_earlier_by_what_a_start_takes_and_ends_no_sooner(
+    duration: str, time: str, holds: bool, because: str
+) -> None:
+    spec = peaks({"cron": "0 8 * * *", "duration": duration, "decode": 5})
+    least = scheduled(spec, at(f"{MONDAY}T{time}"), 600).spec.roles["decode"].replicas.min
+    assert least == (5 if holds else 1), because
 
 
 @pytest.mark.parametrize(

@@ -63,16 +63,16 @@ def read(text: str) -> Cron:
     return Cron(fields[0], fields[1], fields[2], fields[3], weekdays, either="*" not in (words[2][0], words[4][0]))
 
 
-def minimum(schedule: Iterable[ScheduledMinimum], role: str, now: float) -> int:
-    """The largest minimum of a role that holds at `now` (unix seconds); 0 where none does."""
-    moment = datetime.fromtimestamp(now, UTC)
+def minimum(schedule: Iterable[ScheduledMinimum], role: str, now: float, lead_seconds: float = 0.0) -> int:
+    """The largest minimum of a role that holds at `now` (unix seconds), or begins within `lead_seconds`; 0 where none does.
+
+    An entry so counts from the lead before each of its moments to its end, however short it is beside the lead.
+    """
+    moment = datetime.fromtimestamp(now + lead_seconds, UTC)
     found = 0
     for entry in schedule:
-        wanted = getattr(entry, role)
-        if (
-            wanted is not None
-            and read(entry.cron).latest(moment, timedelta(seconds=entry.duration.seconds)) is not None
-        ):
+        wanted, within = getattr(entry, role), timedelta(seconds=entry.duration.seconds + lead_seconds)
+        if wanted is not None and read(entry.cron).latest(moment, within) is not None:
             found = max(found, wanted)
     return found
 
@@ -84,7 +84,7 @@ def scheduled(service: InferenceService, now: float, lead_seconds: float = 0.0) 
         return service
     raised = {}
     for name, role in service.spec.roles.items():
-        least = max(minimum(schedule, name, moment) for moment in (now, now + lead_seconds))
+        least = minimum(schedule, name, now, lead_seconds)
         if least > role.replicas.min:
             bounds = role.replicas.model_copy(update={"min": min(least, max(role.replicas.limit, role.replicas.min))})
             raised[name] = role.model_copy(update={"replicas": bounds})
