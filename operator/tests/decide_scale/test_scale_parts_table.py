@@ -15,11 +15,12 @@ from steelyard.decide.scale import fits, learning, stored
 from steelyard.decide.scale.capacity import capacity
 from steelyard.decide.scale.census import UNSCHEDULABLE_SECONDS, count, deadline_seconds
 from steelyard.decide.scale.changes import CONFIRM_SECONDS, PAUSE_SECONDS
-from steelyard.decide.scale.decision import Learnt, LimitedBy, Memory, Sums
+from steelyard.decide.scale.decision import Conversion, Learnt, LimitedBy, Memory, Sums
 from steelyard.decide.scale.demand import growth
 from steelyard.decide.scale.law import decide
 from steelyard.decide.scale.signals import Objectives, Phase, Replica, StartUp
 from steelyard.decide.scale.split import decode_share
+from steelyard.decide.scale.steps import growing_only
 from steelyard.decide.scale.windows import keep
 
 NOTHING = Sums()
@@ -327,6 +328,42 @@ def test_roles_change_only_among_equals_and_enough_of_them() -> None:
     others = tuple(replace(r, kv_group="h") if r.role == "decode" else r for r in many)
     assert not decide(service(), signals(others, **waiting), Memory()).relabel
     assert not decide(service(), signals(few), Memory()).relabel
+
+
+def test_what_a_replacement_of_pods_holds_back_is_not_remembered_as_asked_for() -> None:
+    """A role change that never was counted as failed after ten seconds, and ended all role changes for five minutes."""
+    many = fleet(6, 6)
+    before = Memory(conversions={"p0": Conversion("prefill", "decode", NOW - 5)}, scarce_until={"decode": NOW + 60})
+    waiting = signals(many)
+    flips = (("d0", "prefill"), ("p0", "prefill"))
+    decided = replace(decide(service(), waiting, before), relabel=flips, pools={"prefill": 4, "decode": 7})
+    told = replace(
+        decided.memory,
+        conversions={
+            "p0": Conversion("decode", "prefill", NOW),
+            "p1": Conversion("decode", "prefill", NOW - 20),
+            "d0": Conversion("decode", "prefill", NOW),
+        },
+        scarce_until={"prefill": NOW + PAUSE_SECONDS},
+    )
+    left = growing_only(replace(decided, memory=told), waiting.asked, before)
+    assert (left.relabel, left.remove, left.withdrawn) == ((), (), ())
+    assert left.pools == {"prefill": 6, "decode": 7}
+    assert left.memory.conversions == {"p0": before.conversions["p0"], "p1": told.conversions["p1"]}
+    assert left.memory.scarce_until == before.scarce_until
+    assert replace(left.memory, conversions={}, scarce_until={}) == replace(told, conversions={}, scarce_until={})
+
+
+def test_role_changes_begin_as_soon_as_no_pods_are_replaced_any_more() -> None:
+    many, memory = fleet(6, 1, running=180.0, kv_use=0.4), Memory()
+    for tick in range(5):
+        waiting = signals(many, rate=50_000.0, decode_queue=300.0, at=NOW + 5 * tick)
+        decision = decide(service(), waiting, memory)
+        assert decision.relabel, "they would be asked for at every tick"
+        memory = growing_only(decision, waiting.asked, memory).memory
+    assert CONFIRM_SECONDS < 5 * 4
+    later = signals(many, rate=50_000.0, decode_queue=300.0, at=NOW + 25)
+    assert decide(service(), later, memory).relabel
 
 
 def test_a_conversion_is_undone_first() -> None:

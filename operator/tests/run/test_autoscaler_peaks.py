@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from scaled_world import START, ScaledWorld
 from steelyard.api.labels import POOL
 from steelyard.decide.rollout_pause import WINDOW_SECONDS
+from steelyard.observe import attainment
 from steelyard.observe.attainment import queries
 
 BOUNDS = {"prefill": {"replicas": {"min": 1, "max": 8}}, "decode": {"replicas": {"min": 1, "max": 8}}}
@@ -79,6 +81,24 @@ class Judged(ScaledWorld):
             return super().ask(query)
         key = ("team-a", "chat")
         return {(*key, "true", "true"): 100 * self.met, (*key, "false", "true"): 100 * (1 - self.met)}
+
+
+def test_what_goes_wrong_in_judging_one_rollout_ends_no_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Judged(BOUNDS | {"rollout": {"pauseOnObjectiveLoss": True}})
+    made.tick(4)
+    made.api.edit("InferenceService", "chat", {"spec": {"model": {"uri": "hf://org/other"}}})
+    made.look()
+    failed: list[str] = []
+
+    def attained(pods: Any, *_: object) -> None:
+        failed.append(pods.service)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(attainment, "attained", attained)
+    made.arriving = 120_000.0
+    made.tick(2)
+    assert failed
+    assert made.asked()["prefill"] > 1, "the rest of the tick was done"
 
 
 def test_a_rollout_that_may_wait_is_judged_at_every_tick_and_no_other() -> None:

@@ -247,6 +247,24 @@ def test_a_rollout_that_waits_goes_on(then: str) -> None:
     assert "RolloutResumed" in [reason for reason, _ in world.api.events]
 
 
+@pytest.mark.parametrize("cure", [False, True])
+def test_an_edit_that_is_refused_lifts_no_pause(cure: bool) -> None:
+    world = World(GOALS)
+    lose(world)
+    world.respec({"decode": {"replicas": {"min": 5, "max": 2}}})
+    [accepted] = [c["status"] for c in world.status()["conditions"] if c["type"] == "Accepted"]
+    assert accepted == "False"
+    assert world.status()["rollout"].get("paused")
+    assert world.deployment("decode")["paused"]
+    if cure:
+        world.judge(95)
+        world.look()
+        assert "paused" not in world.status()["rollout"], "while it is refused, too"
+    seen = world.fleet.views()[KEY]
+    assert seen.service is None, "nothing else is decided"
+    assert seen.asks is not None, "what the rollout is judged by"
+
+
 def test_objectives_that_were_missed_before_keep_nobody_from_the_cure() -> None:
     world = World(GOALS)
     world.respec(OTHER)

@@ -85,7 +85,7 @@ def plan(
             scales=(),
             autoscaled=autoscaled,
             judgement=judgement,
-            **({} if paused else _rolling(snapshot, None, moment)),
+            **({} if paused else _rolling(snapshot, service if autoscaled else None, moment)),
         )
     wanted = fingerprint.spec_hash(service, annotations.get(RENDER, ""))
     current = snapshot.current
@@ -110,7 +110,10 @@ def _scales(snapshot: Snapshot, service: InferenceService, autoscaled: bool, now
 
 
 def _rolling(snapshot: Snapshot, service: InferenceService | None, moment: Moment) -> dict[str, Any]:
-    """The rollout towards the children in force; `service` is None where nothing can make it wait."""
+    """The rollout towards the children in force; `service` is None where nothing can make it wait.
+
+    A spec that was refused says by its own objectives whether it waits: an edit that changes nothing lifts no pause.
+    """
     current = snapshot.current
     seasoned = moment.now - rollout_pause.SEASON_SECONDS if rollout_pause.waits(service) else inf
     found = rollout(snapshot, current.children, seasoned) if current is not None else None

@@ -20,7 +20,7 @@ WAITING: Mapping[str, Reason] = {
 OUT_OF_MEMORY = "OOMKilled"  # in the kubelet's words
 WEIGHTS_CONTAINER, ENGINE_CONTAINER, MODELS_VOLUME = "weights", "engine", "models"
 MESSAGE_LIMIT = 500
-OVER = frozenset({"Failed", "Succeeded"})  # evicted, never admitted, or ended: an object that is left behind, no replica
+OVER = frozenset({"Failed", "Succeeded"})  # phases of pods that were evicted, never admitted, or ended
 CONNECTION = re.compile(r"[0-9a-f.:\[\]]+->")  # local address and port of a failed connection
 
 

@@ -7,8 +7,9 @@ leader only; what it keeps in mind may be lost at any time, since it resumes fro
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -102,7 +103,8 @@ class Autoscaler:
             self._judge_rollouts(views, now)
             addresses = ((key, [gateway.address for gateway in seen.pods.gateways]) for key, seen in views.items())
             for key, arrivals in demand.ask_all(self.windows, addresses, now, self._pool):
-                self._guarded(key, views[key], found, arrivals, now)
+                with _guarded(key):
+                    self._serve(key, views[key], found, arrivals, now)
         metrics.TICK_SECONDS.observe(time.monotonic() - started)
 
     def _spans(self) -> set[int]:
@@ -116,32 +118,25 @@ class Autoscaler:
         for key, window in windows.items():
             seen = views[key]
             if window in figures and seen.service is not None:
-                promised = scaled(seen.service, seen.accelerators).objectives
-                found = attainment.attained(seen.pods, figures[window], promised)
-                self._known[key].attained = found
-                metrics.show_attainment(*key, found)
+                with _guarded(key):
+                    promised = scaled(seen.service, seen.accelerators).objectives
+                    found = attainment.attained(seen.pods, figures[window], promised)
+                    self._known[key].attained = found
+                    metrics.show_attainment(*key, found)
 
     def _judge_rollouts(self, views: dict[Key, View], now: float) -> None:
         """Count the latest requests of the services whose rollouts wait for their objectives; asks nothing where there are none."""
-        rolling = [key for key in self.fleet.watched() if key in views and views[key].service is not None]
+        rolling = [key for key in self.fleet.watched() if key in views and views[key].asks is not None]
         figures = attainment.read(_counted(self.look()), {WINDOW_SECONDS}, self._pool) if rolling else {}
         for key in rolling if figures else ():
-            seen = views[key]
-            assert seen.service is not None
-            promised = scaled(seen.service, seen.accelerators).objectives
-            found = attainment.attained(seen.pods, figures[WINDOW_SECONDS], promised)
-            if found is not None and found.met is not None and found.requests is not None:
-                self.fleet.judge(key, Judged(found.met * found.requests, found.requests, now))
+            with _guarded(key):
+                self._judge(key, views[key], figures[WINDOW_SECONDS], now)
 
-    def _guarded(self, key: Key, seen: View, found: Readings, arrivals: tuple[float, ...] | None, now: float) -> None:
-        try:
-            self._serve(key, seen, found, arrivals, now)
-        except NotLeading:
-            raise  # the whole tick ends
-        except ApiError as failure:
-            log.warning("autoscaler: %s; decided anew at the next tick", failure, extra={"service": "/".join(key)})
-        except Exception:
-            log.exception("autoscaler failed for one service", extra={"service": "/".join(key)})
+    def _judge(self, key: Key, seen: View, figures: attainment.Figures, now: float) -> None:
+        assert seen.asks is not None
+        found = attainment.attained(seen.pods, figures, scaled(seen.asks, seen.accelerators).objectives)
+        if found is not None and found.met is not None and found.requests is not None:
+            self.fleet.judge(key, Judged(found.met * found.requests, found.requests, now))
 
     def _serve(self, key: Key, seen: View, found: Readings, arrivals: tuple[float, ...] | None, now: float) -> None:
         known = self._known[key]
@@ -154,9 +149,9 @@ class Autoscaler:
         spec = known.scaled(scheduled(seen.service, now, lead), seen.accelerators)
         if spec.limits.mode != "Off" and set(seen.pods.asked) >= set(spec.limits.roles):
             decision = law.decide(spec, signal, known.memory)
-            known.memory = decision.memory
             if seen.rolling:
-                decision = steps.growing_only(decision, signal.asked)
+                decision = steps.growing_only(decision, signal.asked, known.memory)
+            known.memory = decision.memory
             verdicts.append(scaling.limited(decision))
         verdicts.append(goals.objectives_met(seen.service, known.attained))
         if decision is not None:
@@ -234,6 +229,19 @@ class Autoscaler:
         known.written = status
         for note in (*notes, *scaling_transitions(conditions, verdicts)):
             tell(self.api, seen.body, note.reason, note.message, self.reporter, note.warning, moment)
+
+
+@contextmanager
+def _guarded(key: Key) -> Iterator[None]:
+    """Tell what goes wrong with one service, and go on with the others."""
+    try:
+        yield
+    except NotLeading:
+        raise  # the whole tick ends
+    except ApiError as failure:
+        log.warning("autoscaler: %s; decided anew at the next tick", failure, extra={"service": "/".join(key)})
+    except Exception:
+        log.exception("autoscaler failed for one service", extra={"service": "/".join(key)})
 
 
 def _counted(ask: Ask) -> Ask:

@@ -32,13 +32,15 @@ class Admission:
 
 @dataclass(frozen=True)
 class View:
-    """One service as a reconcile saw it; `service` is None where nothing may be decided: refused, or paused."""
+    """One service as a reconcile saw it; `service` is None where nothing may be decided: refused, or paused. `asks` is what
+    its spec says, whether refused or not; None where it cannot be read."""
 
     body: Body
     service: InferenceService | None
     accelerators: Mapping[str, Accelerator | None]
     pods: Pods
     rolling: bool = False  # its pods are being replaced
+    asks: InferenceService | None = None
     admission: Admission | None = None  # None: the ConfigMap was not there yet
 
 
@@ -62,6 +64,7 @@ def view(seen: Observation, plan: Plan, before: View | None) -> View:
         accelerators=snapshot.accelerators,
         pods=Pods(meta["namespace"], meta["name"], engines, gateways, asked),
         rolling=plan.rollout is not None,
+        asks=plan.service,
         admission=_admission(seen, meta["name"], before),
     )
 

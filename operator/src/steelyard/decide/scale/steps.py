@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from steelyard.api.labels import DECODE, PREFILL
 from steelyard.decide.scale.census import Census, load_order
-from steelyard.decide.scale.decision import Conversion, Decision
+from steelyard.decide.scale.decision import Conversion, Decision, Memory
 from steelyard.decide.scale.signals import Replica
 
 
@@ -70,11 +70,21 @@ def pools(
     return {pool: max(0, number) for pool, number in numbers.items()}
 
 
-def growing_only(decision: Decision, asked: Mapping[str, int]) -> Decision:
+def growing_only(decision: Decision, asked: Mapping[str, int], before: Memory) -> Decision:
     """Leave of a decision what only adds. While pods are being replaced nobody is taken away and roles stay: a pod that finds no
-    room may be one beyond what is wanted, and what a Deployment takes when it shrinks would not be the pods that were chosen."""
+    room may be one beyond what is wanted, and what a Deployment takes when it shrinks would not be the pods that were chosen.
+
+    What is held back is not remembered either, but as it was `before` the decision: a role change that was never asked for
+    would soon count as one that failed, and stop all role changes for minutes, and a replica that was not given up says
+    nothing of the time after it has found its node.
+    """
     pools = {pool: max(number, asked.get(pool, number)) for pool, number in decision.pools.items()}
-    return replace(decision, pools=pools, relabel=(), remove=(), withdrawn=())
+    kept = {**decision.memory.conversions}
+    for name, _ in decision.relabel:
+        kept.pop(name, None)
+        kept |= {name: before.conversions[name]} if name in before.conversions else {}
+    memory = replace(decision.memory, conversions=kept, scarce_until=before.scarce_until)
+    return replace(decision, pools=pools, relabel=(), remove=(), withdrawn=(), memory=memory)
 
 
 def _prefill_order(replica: Replica) -> tuple[float, float, str]:
