@@ -118,8 +118,11 @@ class SteelyardValues(Record):
     Empty: all namespaces."""
     node_cache: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._-]+)+$")] | None = None
     """Folder of every node in which services may keep models (spec.model.cache.kind node), such as /var/lib/steelyard/models.
-    Each namespace has a folder of its own there. The user 65532 must be able to write in it, and the namespaces' pod security
-    must admit hostPath volumes. null: services may not."""
+    Make it on every node that may run an engine, for the user 65532 alone (install -d -o 65532 -g 65532 -m 0750 FOLDER);
+    where it is missing pods wait for it (event FailedMount). Each namespace gets a folder of its own there: init containers
+    make and fill it, engines mount no other, and only to read. It is a hostPath volume, which the pod security levels
+    restricted and baseline refuse, so such services need a namespace at level privileged; whoever may make pods there, or
+    run commands in them, can reach the files of the node. null: services may not."""
     prometheus_namespace: Name | None = None
     """Namespace that may scrape the metrics of operator, gateways and engines. null: none may."""
     prometheus: Prometheus = Prometheus()

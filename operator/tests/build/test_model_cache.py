@@ -46,10 +46,34 @@ def test_a_claim_is_filled_by_the_loader_and_read_by_the_engine() -> None:
     assert loader["securityContext"]["readOnlyRootFilesystem"] is True
 
 
+def mounted(container: dict[str, Any]) -> list[dict[str, Any]]:
+    return [mount for mount in container["volumeMounts"] if mount["name"] == "models"]
+
+
 def test_each_namespace_has_a_folder_of_its_own_on_nodes() -> None:
-    assert volume(pod({"kind": "node"})) == {
-        "hostPath": {"path": "/var/cache/models/team-a", "type": "DirectoryOrCreate"}
-    }
+    """The kubelet would make it as root, so the loader makes it; the engine sees no more than its own namespace's."""
+    spec = pod({"kind": "node"})
+    assert volume(spec) == {"hostPath": {"path": "/var/cache/models", "type": "Directory"}}
+    [loader], [engine] = spec["initContainers"], spec["containers"]
+    assert mounted(loader) == [{"name": "models", "mountPath": "/models"}]
+    assert "--cache=/models/team-a" in loader["args"]
+    assert mounted(engine) == [{"name": "models", "mountPath": "/models", "subPath": "team-a", "readOnly": True}]
+    [key] = [argument.removeprefix("--key=") for argument in loader["args"] if argument.startswith("--key=")]
+    assert engine["args"][engine["args"].index("--model") + 1] == f"/models/{key}"
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+def test_no_engine_reaches_another_namespaces_folder(engine: str) -> None:
+    wish = service(
+        {"model": {"uri": URI, "cache": {"kind": "node"}}, "engine": {"name": engine}, "accelerator": "h200"}
+    )
+    made = children(wish, KNOWN, dataclasses.replace(NODES, engine_images={"tensorrt-llm": "example.org/trtllm:1"}))
+    templates = [body["spec"]["template"]["spec"] for body in made if "template" in body.get("spec", {})]
+    reading = [
+        mount for spec in templates for one in spec["containers"] for mount in mounted({"volumeMounts": [], **one})
+    ]
+    assert len(reading) >= 2, "both roles"
+    assert {(mount.get("subPath"), mount.get("readOnly")) for mount in reading} == {("team-a", True)}
 
 
 def test_other_revisions_and_other_files_are_other_folders() -> None:

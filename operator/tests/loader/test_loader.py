@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -230,6 +231,25 @@ def test_a_listing_that_is_nonsense_is_told(served: Repositories, monkeypatch: p
     )
     with serving(served) as url, pytest.raises(LoaderError, match="cannot be read"):
         Hub(url).listing(REPOSITORY, "main")
+
+
+def test_a_folder_of_a_node_is_made_for_one_user(served: Repositories, tmp_path: Path) -> None:
+    at = Store(tmp_path / "team-a", KEY)
+    with serving(served) as url:
+        at.fill(Hub(url), REPOSITORY, "main", ("config.json",))
+    assert at.cache.stat().st_mode & 0o027 == 0, "nothing for others, and no writing for the group"
+
+
+@pytest.mark.parametrize("what", ["mkdir", "open"])
+def test_a_folder_that_may_not_be_written_is_told_with_a_remedy(
+    what: str, served: Repositories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(path: Path, *words: object, **more: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))  # root, as in builds, is never denied
+
+    monkeypatch.setattr(Path, what, denied)
+    with pytest.raises(LoaderError, match=rf"user {os.geteuid()} may not write in the cache.*nodeCache"):
+        Store(tmp_path, KEY).fill(Hub("http://127.0.0.1:9"), REPOSITORY, "main", ())
 
 
 def test_no_room_is_told_with_figures(served: Repositories, tmp_path: Path) -> None:

@@ -135,7 +135,8 @@ class ModelCache(Record):
     kind: Literal["none", "claim", "node"] = "none"
     """none: every replica fetches the files anew. claim: they are kept on a claim of the service's namespace, which all replicas
     mount. node: they are kept on each node, apart for each namespace, in the folder that the installation has set aside for
-    that (nodeCache); without one it is refused. Whoever starts first fills it, the others wait. Default none."""
+    that (nodeCache); without one it is refused. It is a hostPath volume, which namespaces with the pod security level baseline
+    or restricted refuse (reason PodsRefused). Whoever starts first fills it, the others wait. Default none."""
     claim: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")] | None = (
         None
     )

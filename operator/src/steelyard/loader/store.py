@@ -12,6 +12,7 @@ digest is not the repository's. Files are replaced by renaming, so an engine tha
 import fcntl
 import json
 import logging
+import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from steelyard.loader.transfer import digest, fetch
 
 log = logging.getLogger("steelyard.loader")
 PAUSES_SECONDS = (1.0, 3.0, 9.0)  # before a listing is asked for again
+FOLDER_MODE = 0o750  # of a cache that is made here: on nodes, a namespace's folder is no other user's to read
 TOLD_SHARE = 0.05  # of all bytes, between two lines that tell how far it is
 
 
@@ -55,7 +57,6 @@ class Store:
 
         A hub that does not answer is no obstacle where everything is in place as it was checked.
         """
-        self.cache.mkdir(parents=True, exist_ok=True)
         with self._alone():
             known = self._known()
             try:
@@ -135,8 +136,16 @@ class Store:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the lock; whoever waits says so once."""
-        with (self.cache / f"{self.key}.lock").open("w") as lock:
+        """Hold the lock; whoever waits says so once. Raises `LoaderError` where this user may not write."""
+        try:
+            self.cache.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            held = (self.cache / f"{self.key}.lock").open("w")
+        except PermissionError as error:
+            raise LoaderError(
+                f"user {os.geteuid()} may not write in the cache: {error}; a claim must be writable, and a node's folder"
+                " (chart value nodeCache) must belong to that user"
+            ) from error
+        with held as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -62,18 +62,32 @@ def weights(service: InferenceService, site: Site) -> Weights:
 
 
 def _cached(service: InferenceService, source: HubSource, site: Site) -> Weights:
-    """Have the loader see to it that the files are in the cache; the engine then reads a folder, and can change nothing there."""
+    """Have the loader see to it that the files are in the cache; the engine then reads a folder, and can change nothing there.
+
+    On nodes only the loader sees the whole folder of the installation: there it makes the namespace's own, as the user that
+    it runs as. (A hostPath that the kubelet creates is root's, and fsGroup changes no hostPath.) The kubelet resolves
+    `subPath` when a container starts, after the init containers, so the engine finds that folder and reaches no other.
+    """
     cache = service.spec.model.cache
     revision = source.revision or DEFAULT_REVISION
     name = source.repository.replace("/", "--")
     key = f"{name}-{digest([source.repository, revision, list(cache.files)])}"
+    readable: Body = {"name": "models", "mountPath": MODELS, "readOnly": True}
+    volume: Body = {"name": "models"}
+    if cache.kind == "claim":
+        folder = MODELS
+        volume["persistentVolumeClaim"] = {"claimName": cache.claim}
+    else:
+        folder = f"{MODELS}/{service.namespace}"
+        volume["hostPath"] = {"path": site.node_cache or DEFAULT_NODE_CACHE, "type": "Directory"}
+        readable["subPath"] = service.namespace
     fill = {
         "name": LOADER,
         "image": site.gateway_image,
         "imagePullPolicy": site.image_pull_policy,
         "command": [*FIRST_PROCESS, "steelyard-loader"],
         "args": [
-            *(f"--repository={source.repository}", f"--revision={revision}", f"--cache={MODELS}", f"--key={key}"),
+            *(f"--repository={source.repository}", f"--revision={revision}", f"--cache={folder}", f"--key={key}"),
             *(f"--file={pattern}" for pattern in cache.files),
         ],
         "env": [*_secret(service, {"HF_TOKEN": "token", "HF_ENDPOINT": "endpoint"}, optional=("token", "endpoint"))],
@@ -81,13 +95,6 @@ def _cached(service: InferenceService, source: HubSource, site: Site) -> Weights
         "securityContext": security.CONTAINER,
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
     }
-    volume: Body = {"name": "models"}
-    if cache.kind == "claim":
-        volume["persistentVolumeClaim"] = {"claimName": cache.claim}
-    else:
-        folder = f"{site.node_cache or DEFAULT_NODE_CACHE}/{service.namespace}"
-        volume["hostPath"] = {"path": folder, "type": "DirectoryOrCreate"}
-    readable: Body = {"name": "models", "mountPath": MODELS, "readOnly": True}
     return Weights(f"{MODELS}/{key}", None, (volume,), (readable,), (fill,))
 
 
