@@ -30,6 +30,8 @@ class Repositories:
     token: str = ""  # that must be shown
     cut: int = 0  # bytes after which every answer with a file breaks off; 0: never
     store: str = ""  # address that files are redirected to
+    moves: bool = False  # files are first redirected to another path of this hub, as small ones are
+    demands: bool = False  # the token is demanded with files as well, as for private repositories
     down: bool = False
     ignores_ranges: bool = False
     damaged: int = 0  # answers that have a wrong byte, from now on
@@ -79,9 +81,13 @@ class Handler(BaseHTTPRequestHandler):
             listing = self.served.listing(match[1])
             known = listing is not None and match[2] in ("main", listing["sha"])
             self._answer(200 if known else 404, json.dumps(listing).encode() if known else b"")
-        elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", path):
+        elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve(?:-cache)?/[^/]+/(.+)", path):
             self.served.tokens.append(shown)
-            if self.served.store:
+            if self.served.demands and shown != f"Bearer {self.served.token}":
+                self._answer(401)
+            elif self.served.moves and "/resolve/" in path:
+                self._answer(307, headers={"Location": self.path.replace("/resolve/", "/resolve-cache/", 1)})
+            elif self.served.store:
                 self._answer(302, headers={"Location": f"{self.served.store}{self.path}"})
             else:
                 self._file(self.served.folder / match[1] / match[2])

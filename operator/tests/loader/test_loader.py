@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import subprocess
 import sys
+import urllib.request
+from http.client import HTTPMessage
 from pathlib import Path
 
 import pytest
 from steelyard.loader import store as store_module
 from steelyard.loader import transfer
 from steelyard.loader.errors import LoaderError, Refused
-from steelyard.loader.hub import File, Hub, Listing, inside
+from steelyard.loader.hub import File, Hub, Listing, Redirects, inside
 from steelyard.loader.main import main
 from steelyard.loader.store import Store
 
@@ -212,6 +215,47 @@ def test_the_token_goes_to_the_hub_and_not_to_the_store_behind_it(served: Reposi
             Hub(url).listing(REPOSITORY, "main")
     assert served.tokens == ["Bearer hub-token"]
     assert behind.tokens == [""]
+
+
+def test_the_token_follows_to_another_path_of_the_hub(served: Repositories, tmp_path: Path) -> None:
+    served.token, served.demands, served.moves = "hub-token", True, True
+    with serving(served) as url:
+        store(tmp_path).fill(Hub(url, "hub-token"), REPOSITORY, "main", ("config.json",))
+    assert served.tokens == ["Bearer hub-token"] * 2
+
+
+def test_the_token_follows_within_the_hub_and_is_dropped_behind_it(served: Repositories, tmp_path: Path) -> None:
+    """Another port of the same address is somebody else's."""
+    behind = Repositories(served.folder)
+    served.token, served.demands, served.moves = "hub-token", True, True
+    with serving(behind) as files, serving(served) as url:
+        served.store = files
+        store(tmp_path).fill(Hub(url, "hub-token"), REPOSITORY, "main", ("model.safetensors",))
+    assert served.tokens == ["Bearer hub-token"] * 2
+    assert behind.tokens == [""]
+
+
+@pytest.mark.parametrize(
+    ("to", "shown"),
+    [
+        ("https://hub.example/api/resolve-cache/a", True),
+        ("https://HUB.example:443/a", True),
+        ("https://hub.example:8443/a", False),
+        ("http://hub.example/a", False),
+        ("http://hub.example:443/a", False),
+        ("https://cdn.hub.example/a", False),
+        ("https://hub.example.evil.example/a", False),
+        ("https://hub.example@evil.example/a", False),
+        ("https://hub.example:port/a", False),
+    ],
+)
+def test_who_is_the_same_server(to: str, shown: bool) -> None:
+    request = urllib.request.Request("https://hub.example/org/model/resolve/main/a", headers={"Range": "bytes=5-"})
+    request.add_unredirected_header("Authorization", "Bearer hub-token")
+    follows = Redirects().redirect_request(request, io.BytesIO(), 307, "", HTTPMessage(), to)
+    assert follows is not None
+    assert follows.has_header("Authorization") is shown
+    assert follows.get_header("Range") == "bytes=5-"
 
 
 def test_a_repository_that_is_not_there_is_refused_at_once(served: Repositories) -> None:

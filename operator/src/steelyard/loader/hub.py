@@ -5,7 +5,8 @@
     GET ENDPOINT/OWNER/NAME/resolve/COMMIT/FILE       may redirect to a store, answers Range
 
 Files under LFS have a SHA-256; of the others the hub tells git's own digest, SHA-1 over `blob SIZE\\0` and the bytes.
-The token goes to the hub alone and to no store that it redirects to.
+Small files are answered by a redirect to another path of the hub itself, so the token follows to the same scheme, host and
+port. It goes to no store that the hub redirects to, and does not come back once it was dropped.
 """
 
 import json
@@ -15,15 +16,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha1, sha256
 from http import HTTPStatus
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException, HTTPMessage, HTTPResponse
 from pathlib import PurePosixPath
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 from urllib.parse import quote, urlsplit
 
 from steelyard.loader.errors import LoaderError, Refused
 
 TIMEOUT_SECONDS = 30.0  # of silence
 LISTING_LIMIT = 64 << 20  # bytes of a listing
+DEFAULT_PORTS = {"http": 80, "https": 443}
 FORBIDDEN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
@@ -106,7 +108,30 @@ class Hub:
         return answer
 
 
-_OPENER = urllib.request.build_opener()
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    """Scheme, host and port that a URL leads to. Raises ValueError for a port that is no number."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme)
+
+
+class Redirects(urllib.request.HTTPRedirectHandler):
+    """Follow redirects, with the token only where the same server is asked again."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
+        follows = super().redirect_request(req, fp, code, msg, headers, newurl)
+        token = req.unredirected_hdrs.get("Authorization")
+        try:
+            same = _origin(newurl) == _origin(req.full_url)
+        except ValueError:
+            same = False
+        if follows is not None and token is not None and same:
+            follows.add_unredirected_header("Authorization", token)
+        return follows
+
+
+_OPENER = urllib.request.build_opener(Redirects)
 
 
 def _file(entry: Mapping[str, Any]) -> File:
