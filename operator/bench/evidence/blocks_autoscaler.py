@@ -65,7 +65,7 @@ def frontier(found: Found) -> str:
     names = list(rivals[0]["tuned_on_each"])
     body = [(row["policy"].split(",")[0], *(pair(row["tuned_on_each"][name]) for name in names)) for row in rivals]
     tuned = table(("tuned on that very trace", *names), body)
-    return f"{single}\n{tuned}\nPlot: [frontier.svg](frontier.svg).\n"
+    return f"{single}\n{tuned}\n![One setting for five traces](frontier.svg)\n"
 
 
 def robustness(found: Found) -> str:
@@ -95,7 +95,7 @@ def fluid(found: Found) -> str:
         (f"{row['load']}, {row['policy']}", pair(row["requests"]), pair(row["rates"])) for row in found["agreement"]
     ]
     both = table(("both ways", "by requests", "by rates"), body)
-    return f"{table(heads, [tuple(row[key] for key in keys) for row in found['rows']])}\n{both}\nPlot: [fluid.svg](fluid.svg).\n"
+    return f"{table(heads, [tuple(row[key] for key in keys) for row in found['rows']])}\n{both}\n![Weeks in rates](fluid.svg)\n"
 
 
 BLOCKS: Mapping[str, Callable[[Found], str]] = {
