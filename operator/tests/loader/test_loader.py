@@ -9,7 +9,9 @@ import os
 import subprocess
 import sys
 import urllib.request
-from http.client import HTTPMessage
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPMessage, HTTPResponse
 from pathlib import Path
 
 import pytest
@@ -111,9 +113,7 @@ def test_it_gives_up_when_nothing_comes_and_keeps_what_came(served: Repositories
     at.parts.mkdir(parents=True)
     (at.parts / file.path).write_bytes(BIG[:1000])
     with pytest.raises(LoaderError, match="does not answer"):
-        transfer.fetch(
-            Hub(url), REPOSITORY, listing.commit, file, at.parts / file.path, at.folder / file.path, lambda n: None
-        )
+        transfer.fetch(Hub(url), REPOSITORY, listing.commit, file, at.parts / file.path, lambda n: None)
     assert (at.parts / file.path).read_bytes() == BIG[:1000]
 
 
@@ -143,7 +143,7 @@ def test_an_answer_that_is_longer_than_listed_is_cut_off_and_given_up_on(
     name: str, begun: int, surplus: bytes, served: Repositories, tmp_path: Path
 ) -> None:
     size, came, pauses = len(FILES[name]), list[int](), list[float]()
-    part, target = tmp_path / "part", tmp_path / "target"
+    part = tmp_path / "part"
     if begun:
         part.write_bytes(FILES[name][:begun])
     served.surplus = surplus
@@ -151,12 +151,11 @@ def test_an_answer_that_is_longer_than_listed_is_cut_off_and_given_up_on(
         listing = Hub(url).listing(REPOSITORY, "main")
         [file] = [file for file in listing.files if file.path == name]
         with pytest.raises(LoaderError, match=rf"2 times more bytes came than the {size} that the hub lists"):
-            transfer.fetch(Hub(url), REPOSITORY, listing.commit, file, part, target, came.append, pauses.append)
+            transfer.fetch(Hub(url), REPOSITORY, listing.commit, file, part, came.append, pauses.append)
     assert served.asked == [f"{name}@{begun}", f"{name}@0"]
     assert sum(came) <= 2 * size, "no byte beyond the size is written"
     assert len(pauses) == 1, "it is not asked for again at once"
     assert not part.exists()
-    assert not target.exists()
 
 
 @pytest.mark.parametrize("how", ["bytes changed", "cut", "removed", "only touched"])
@@ -192,6 +191,112 @@ def test_a_branch_that_moved_brings_what_changed_and_drops_what_went(served: Rep
             assert open_elsewhere.read() == FILES["config.json"], "an engine that has it open reads on"
     assert set(there(at)) == NEEDED - {"empty.txt"}
     assert there(at)["config.json"] == b"{}"
+
+
+CHANGED = {"config.json": b"{}", "model.safetensors": BIG[::-1], "tokenizer/vocab.txt": b"c\n"}
+
+
+@pytest.fixture
+def moved(served: Repositories, tmp_path: Path) -> Repositories:
+    """`main` is in the cache; since then three files changed that belong together."""
+    with serving(served) as url:
+        store(tmp_path).fill(Hub(url), REPOSITORY, "main", ())
+    for name, content in CHANGED.items():
+        (served.folder / REPOSITORY / name).write_bytes(content)
+    served.asked.clear()
+    return served
+
+
+FORMER = {name: FILES[name] for name in NEEDED}
+LATER = FORMER | CHANGED
+
+
+def test_a_fetch_that_fails_midway_leaves_the_former_revision_whole(moved: Repositories, tmp_path: Path) -> None:
+    class Half(Hub):
+        def content(self, repository: str, commit: str, file: File, start: int) -> HTTPResponse:
+            if file.path == "model.safetensors":
+                raise Refused("model.safetensors: the hub knows no such repository, revision or file")
+            return super().content(repository, commit, file, start)
+
+    at = store(tmp_path)
+    with serving(moved) as url:
+        with pytest.raises(Refused):
+            at.fill(Half(url), REPOSITORY, "main", ())
+        assert there(at) == FORMER
+        moved.down = True
+        assert at.fill(Hub(url), REPOSITORY, "main", ()) == 0, "it is as it was recorded"
+        moved.down = False
+        at.fill(Hub(url), REPOSITORY, "main", ())
+    assert there(at) == LATER
+    assert sorted(moved.asked) == ["config.json@0", "model.safetensors@0", "vocab.txt@0"], "what had come was kept"
+
+
+class Died(BaseException):
+    """A loader ends where it stands."""
+
+
+@contextmanager
+def dying_at(step: int) -> Iterator[None]:
+    """Let the renaming of that number (from 0) not happen, nor anything after it."""
+    done, rename = list[Path](), Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        if len(done) == step:
+            raise Died
+        done.append(path)
+        return rename(path, target)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Path, "replace", replace)
+        with pytest.raises(Died):
+            yield
+
+
+# Renamings of a fill: the plan's, the three files', the record's.
+@pytest.mark.parametrize("step", range(5))
+def test_a_loader_that_dies_between_renamings_leaves_no_mixture(step: int, moved: Repositories, tmp_path: Path) -> None:
+    at = store(tmp_path)
+    with serving(moved) as url:
+        with dying_at(step):
+            at.fill(Hub(url), REPOSITORY, "main", ())
+        moved.down = True
+        assert at.fill(Hub(url), REPOSITORY, "main", ()) == 0, "no hub is needed to end it"
+        assert there(at) == (FORMER if step == 0 else LATER)
+        moved.down = False
+        at.fill(Hub(url), REPOSITORY, "main", ())
+    assert there(at) == LATER
+    assert len(moved.asked) == len(CHANGED), "each was fetched once"
+    assert {path.name for path in at.cache.iterdir()} == {KEY, f"{KEY}.json", f"{KEY}.lock"}
+
+
+def test_what_was_damaged_while_no_loader_ran_is_not_taken_for_checked(moved: Repositories, tmp_path: Path) -> None:
+    at = store(tmp_path)
+    with serving(moved) as url:
+        with dying_at(2):  # config.json is in place, the others are parts
+            at.fill(Hub(url), REPOSITORY, "main", ())
+        assert there(at) == FORMER | {"config.json": CHANGED["config.json"]}
+        (at.folder / "config.json").write_bytes(b"[]")
+        moved.down = True
+        with pytest.raises(LoaderError, match="the hub says 503"):
+            at.fill(Hub(url), REPOSITORY, "main", ())
+        moved.down = False
+        assert at.fill(Hub(url), REPOSITORY, "main", ()) == 1
+    assert there(at) == LATER
+
+
+def test_a_file_may_become_a_folder_and_a_folder_a_file(served: Repositories, tmp_path: Path) -> None:
+    at, root = store(tmp_path), served.folder / REPOSITORY
+    with serving(served) as url:
+        at.fill(Hub(url), REPOSITORY, "main", ())
+        (root / "tokenizer/vocab.txt").unlink()
+        (root / "tokenizer").rmdir()
+        (root / "tokenizer").write_bytes(b"one")
+        (root / "config.json").unlink()
+        (root / "config.json").mkdir()
+        (root / "config.json/all.json").write_bytes(b"two")
+        at.fill(Hub(url), REPOSITORY, "main", ())
+    assert there(at).items() >= {"tokenizer": b"one", "config.json/all.json": b"two"}.items()
+    assert set(there(at)) == {"tokenizer", "config.json/all.json", "model.safetensors", "empty.txt"}
 
 
 def test_a_hub_that_is_down_is_no_obstacle_to_a_full_cache(served: Repositories, tmp_path: Path) -> None:

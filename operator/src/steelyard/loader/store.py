@@ -3,10 +3,15 @@
     CACHE/KEY/…          the files, as the repository has them; engines read here
     CACHE/KEY.json       what was checked: commit, and for each file its digest, size and time of change
     CACHE/KEY.part/…     bytes on their way
+    CACHE/KEY.next       there while files are put in place: what the folder is to hold, as in KEY.json but for times
     CACHE/KEY.lock       held while somebody fills or looks it over (flock; the kernel lets go when the holder dies)
 
 A file whose size and time are those that were recorded is as it was checked. Any other is hashed, and fetched again where its
 digest is not the repository's. Files are replaced by renaming, so an engine that has one open goes on reading what it has.
+
+A revision that moves (`main`) may change several files that belong together. They are put in place when all of them have come,
+so a fetch that fails leaves the former revision whole. A loader that dies between two renamings leaves KEY.next and the rest
+of the parts; the next one ends its work before anything else, without the hub.
 """
 
 import fcntl
@@ -16,7 +21,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +54,10 @@ class Store:
         return self.cache / f"{self.key}.json"
 
     @property
+    def next(self) -> Path:
+        return self.cache / f"{self.key}.next"
+
+    @property
     def parts(self) -> Path:
         return self.cache / f"{self.key}.part"
 
@@ -58,7 +67,8 @@ class Store:
         A hub that does not answer is no obstacle where everything is in place as it was checked.
         """
         with self._alone():
-            known = self._known()
+            self._finish(checked=False)
+            known = _read(self.record)
             try:
                 listing = _asked(hub, repository, revision)
             except Refused:
@@ -75,15 +85,35 @@ class Store:
     ) -> int:
         entries = known.get("files", {})
         missing = [file for file in wanted if not self._in_place(file, entries.get(file.path))]
+        keep_only(self.parts, {file.path for file in missing})
         self._room_for(missing)
         progress = _Progress(sum(file.size for file in missing))
         for file in missing:
-            fetch(hub, repository, listing.commit, file, self.parts / file.path, self.folder / file.path, progress)
-        self._remove_others({file.path for file in wanted})
-        shutil.rmtree(self.parts, ignore_errors=True)
-        self._remember(listing.commit, wanted)
+            fetch(hub, repository, listing.commit, file, self.parts / file.path, progress)
+        planned = {file.path: {"digest": file.digest, "size": file.size} for file in wanted}
+        _write(self.next, {"commit": listing.commit, "files": planned})
+        self._finish(checked=True)
         log.info("%s@%s is in place: %d files, %d fetched", repository, listing.commit, len(wanted), len(missing))
         return len(missing)
+
+    def _finish(self, *, checked: bool) -> None:
+        """Put in place what was planned, and record it; after a loader that died at it, only once its digests are right."""
+        plan = _read(self.next)
+        if plan:
+            files = [File(path, entry["size"], entry["digest"]) for path, entry in plan["files"].items()]
+            keep_only(self.folder, {file.path for file in files})
+            for file in files:
+                part, target = self.parts / file.path, self.folder / file.path
+                if part.exists():
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    part.replace(target)
+            known = _read(self.record).get("files", {})
+            if checked or all(self._in_place(file, known.get(file.path)) for file in files):
+                self._remember(plan["commit"], files)
+            else:
+                self.record.unlink(missing_ok=True)  # it tells of files that were replaced
+            shutil.rmtree(self.parts, ignore_errors=True)
+        self.next.unlink(missing_ok=True)
 
     def _in_place(self, file: File, entry: Mapping[str, Any] | None) -> bool:
         path = self.folder / file.path
@@ -101,28 +131,12 @@ class Store:
             return False
         return bool(seen.st_size == entry["size"] and seen.st_mtime_ns == entry["changed"])
 
-    def _known(self) -> Mapping[str, Any]:
-        """What was recorded; nothing where that cannot be read."""
-        try:
-            found = json.loads(self.record.read_text(encoding="utf-8"))
-            return found if isinstance(found.get("files"), dict) else {}
-        except (OSError, ValueError, AttributeError):
-            return {}
-
     def _remember(self, commit: str, files: Sequence[File]) -> None:
         entries = {}
         for file in files:
             seen = (self.folder / file.path).stat()
             entries[file.path] = {"digest": file.digest, "size": seen.st_size, "changed": seen.st_mtime_ns}
-        draft = self.record.with_suffix(".draft")
-        draft.write_text(json.dumps({"commit": commit, "files": entries}, indent=1), encoding="utf-8")
-        draft.replace(self.record)
-
-    def _remove_others(self, wanted: set[str]) -> None:
-        """Take away what an earlier revision had and this one has not."""
-        for path in [path for path in self.folder.rglob("*") if path.is_file()]:
-            if path.relative_to(self.folder).as_posix() not in wanted:
-                path.unlink()
+        _write(self.record, {"commit": commit, "files": entries})
 
     def _room_for(self, missing: Sequence[File]) -> None:
         begun = (
@@ -155,6 +169,35 @@ class Store:
                 yield
             finally:
                 fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+def keep_only(folder: Path, wanted: set[str]) -> None:
+    """Take away what an earlier revision had and this one has not; a folder that is left empty may be a file's name now."""
+    for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder before the folder
+        if path.is_dir():
+            with suppress(OSError):
+                path.rmdir()
+        elif path.relative_to(folder).as_posix() not in wanted:
+            path.unlink()
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    """What was recorded; nothing where that cannot be read."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return found if isinstance(found.get("files"), dict) else {}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    """Replace a record, so that it is there whole or not at all."""
+    draft = path.with_name(f"{path.name}.draft")
+    with draft.open("w", encoding="utf-8") as out:
+        json.dump(content, out, indent=1)
+        out.flush()
+        os.fsync(out.fileno())
+    draft.replace(path)
 
 
 def _asked(hub: Hub, repository: str, revision: str) -> Listing:

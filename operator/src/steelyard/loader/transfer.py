@@ -1,4 +1,4 @@
-"""Bring one file's bytes: resumed where an earlier try ended, checked as they come, in place only when they are right.
+"""Bring one file's bytes: resumed where an earlier try ended, and checked before anybody reads them.
 
 The bytes collect in a part file beside the cache. A connection that breaks is begun again from the last byte, by this
 process or by the next one. Bytes whose digest is wrong, or more than were listed, are thrown away whole: nobody knows which
@@ -33,11 +33,10 @@ def fetch(
     commit: str,
     file: File,
     part: Path,
-    target: Path,
     progress: Progress,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Bring `file` to `target` by way of `part`. Raises `LoaderError` when it does not get on; the part stays."""
+    """Bring `file` to `part`, whole, right and on the disk. Raises `LoaderError` when it does not get on; the part stays."""
     part.parent.mkdir(parents=True, exist_ok=True)
     wrong = 0
     while True:
@@ -54,8 +53,6 @@ def fetch(
             pause(2.0**wrong)
     with part.open("rb") as written:
         os.fsync(written.fileno())
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part.replace(target)
 
 
 def _collect(
