@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -140,7 +141,7 @@ def test_the_phases_of_a_start_are_read_from_the_pods_own_times() -> None:
         "status": {
             "conditions": [
                 {"type": "PodScheduled", "status": "True", "lastTransitionTime": at(2)},
-                {"type": "Ready", "status": "True", "lastTransitionTime": at(50)},
+                {"type": "Ready", "status": "True", "lastTransitionTime": at(58)},
             ],
             "initContainerStatuses": [
                 {"name": "weights", "state": {"terminated": {"exitCode": 0, "startedAt": at(5), "finishedAt": at(25)}}}
@@ -148,8 +149,10 @@ def test_the_phases_of_a_start_are_read_from_the_pods_own_times() -> None:
             "containerStatuses": [{"name": "engine", "restartCount": 0, "state": {"running": {"startedAt": at(30)}}}],
         },
     }
-    start = pod_of(body).start
+    assert pod_of(body).start is None, "whether it is ready for the first time is not known"
+    first = datetime(2026, 1, 1, 0, 0, 50, tzinfo=UTC).timestamp()
+    start = pod_of(body, first).start
     assert start is not None
     assert (start.scheduled, start.pulled, start.weights, start.ready, start.total) == (2, 8, 20, 20, 50)
     body["status"]["containerStatuses"][0]["restartCount"] = 1  # type: ignore[index]
-    assert pod_of(body).start is None, "Ready then tells of another start"
+    assert pod_of(body, first).start is None, "Ready then tells of another start"

@@ -87,9 +87,17 @@ def test_an_engine_that_was_up_is_told_from_one_that_never_came_up(started: bool
 
 
 def test_a_start_is_told_by_phase() -> None:
-    found = engine_of(pod())
+    found = engine_of(pod(), first_ready=unix(40))
     assert found is not None
     assert found.replica.start == StartUp(scheduling=3.0, loading=17.0, warming=20.0)
+
+
+@pytest.mark.parametrize("first", [None, unix(30)], ids=["nobody saw its start", "it lost its readiness since"])
+def test_a_pod_that_may_have_been_ready_before_tells_no_start(first: float | None) -> None:
+    """A hiccup after five hours would be learnt as a start of five hours."""
+    found = engine_of(pod(), first)
+    assert found is not None
+    assert found.replica.start is None
 
 
 @pytest.mark.parametrize(
@@ -102,7 +110,7 @@ def test_a_start_is_told_by_phase() -> None:
     ids=["restarted", "no record of scheduling", "not ready"],
 )  # fmt: skip
 def test_a_start_that_cannot_be_told_apart_is_unknown(change: dict[str, Any]) -> None:
-    found = engine_of(pod(change))
+    found = engine_of(pod(change), first_ready=unix(40))
     assert found is not None
     assert found.replica.start is None
 

@@ -58,7 +58,7 @@ class RoleStatus(Record):
     revision: Text | None = None
     """Revision of the pods that are wanted."""
     start_seconds: StartSeconds | None = None
-    """How long the replica took to start that became ready last. Absent where its engine was restarted since."""
+    """How long the newest replica took to start, of those that the operator saw start; it stays when another operator goes on."""
 
 
 class ObjectiveStatus(Record):

@@ -61,7 +61,7 @@ class Pod:
     revision: str = ""  # of the template it was made from
     kv_group: str = ""
     ready_since: float | None = None  # unix seconds
-    start: Start | None = None  # of an engine that is ready and was never restarted
+    start: Start | None = None  # of an engine that somebody saw get ready, and that was never restarted
 
 
 @dataclass(frozen=True)

@@ -98,13 +98,22 @@ def role_status(snapshot: Snapshot, plan: Plan, role: str) -> RoleStatus:
 
 
 def start_seconds(snapshot: Snapshot, pool: str) -> StartSeconds | None:
-    """How long the newest replica of a pool took to start, of those that are ready."""
+    """How long the newest replica of a pool took to start, of those whose start was seen; without any, what was told last."""
     starts = [pod.start for pod in snapshot.pods if pod.pool == pool and pod.start is not None and not pod.terminating]
     if not starts:
-        return None
+        return _told_start(snapshot.service, pool)
     newest = max(starts, key=lambda start: start.created)
     spans = {name: round(getattr(newest, name), 1) for name in ("scheduled", "pulled", "weights", "ready", "total")}
     return StartSeconds(**spans)
+
+
+def _told_start(service: Body, pool: str) -> StartSeconds | None:
+    """What status holds of a start; what cannot be read counts as nothing."""
+    try:
+        body = ((service.get("status") or {}).get(pool) or {}).get("startSeconds")
+        return StartSeconds.read(body) if body else None
+    except ValueError:
+        return None
 
 
 def transitions(before: Mapping[str, Condition], after: Mapping[str, Any]) -> tuple[Note, ...]:

@@ -29,12 +29,12 @@ def over(body: Body) -> bool:
     return (body.get("status") or {}).get("phase") in OVER
 
 
-def pod_of(body: Body) -> Pod:
-    """Read one pod, of an engine or a gateway."""
+def pod_of(body: Body, first_ready: float | None = None) -> Pod:
+    """Read one pod, of an engine or a gateway; `first_ready` is when it was ready first, where that is known (unix seconds)."""
     meta, status = body["metadata"], body.get("status") or {}
     marks = meta.get("labels") or {}
     conditions = {c["type"]: c for c in status.get("conditions") or []}
-    ready = conditions.get("Ready", {})
+    ready = ready_condition(body)
     return Pod(
         name=meta["name"],
         pool=marks.get(labels.POOL, ""),
@@ -46,7 +46,7 @@ def pod_of(body: Body) -> Pod:
         revision=marks.get(labels.REVISION, ""),
         kv_group=marks.get(labels.KV_GROUP, ""),
         ready_since=seconds(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
-        start=_start(body, conditions) if ready.get("status") == "True" else None,
+        start=start_of(body, first_ready),
     )
 
 
@@ -55,15 +55,29 @@ def seconds(text: str | None) -> float | None:
     return datetime.fromisoformat(text).timestamp() if text else None
 
 
-def _start(body: Body, conditions: Mapping[str, Body]) -> Start | None:
-    """How long each phase of the start took; None after a restart, since Ready then tells of another start."""
-    status = body.get("status") or {}
-    engine: Body = next((c for c in status.get("containerStatuses") or [] if c["name"] == ENGINE_CONTAINER), {})
+def ready_condition(body: Body) -> Body:
+    """What a pod says of its readiness, and since when; empty where nobody has said anything yet."""
+    conditions: list[Body] = (body.get("status") or {}).get("conditions") or []
+    return next((c for c in conditions if c["type"] == "Ready"), {})
+
+
+def engine_status(body: Body) -> Body:
+    """The status of the engine's container; its `started` is False until the startup probe has succeeded."""
+    containers: list[Body] = (body.get("status") or {}).get("containerStatuses") or []
+    return next((c for c in containers if c["name"] == ENGINE_CONTAINER), {})
+
+
+def start_of(body: Body, first_ready: float | None) -> Start | None:
+    """How long each phase of the start took until the pod was ready for the first time (`observe/first_ready.py`).
+
+    None where that moment is not known, and after a restart, since the engine's process then is another one.
+    """
+    status, engine = body.get("status") or {}, engine_status(body)
+    placed: Body = next((c for c in status.get("conditions") or [] if c["type"] == "PodScheduled"), {})
     created = seconds(body["metadata"].get("creationTimestamp"))
-    scheduled = seconds((conditions.get("PodScheduled") or {}).get("lastTransitionTime"))
+    scheduled = seconds(placed.get("lastTransitionTime"))
     began = seconds(((engine.get("state") or {}).get("running") or {}).get("startedAt"))
-    ready = seconds(conditions["Ready"].get("lastTransitionTime"))
-    if engine.get("restartCount") or created is None or scheduled is None or began is None or ready is None:
+    if engine.get("restartCount") or created is None or scheduled is None or began is None or first_ready is None:
         return None
     weights = 0.0
     for container in status.get("initContainerStatuses") or []:
@@ -75,7 +89,7 @@ def _start(body: Body, conditions: Mapping[str, Body]) -> Start | None:
         scheduled=max(0.0, scheduled - created),
         pulled=max(0.0, began - scheduled - weights),
         weights=weights,
-        ready=max(0.0, ready - began),
+        ready=max(0.0, first_ready - began),
         created=created,
     )
 

@@ -7,10 +7,9 @@ from steelyard.api import labels
 from steelyard.api.reasons import Reason
 from steelyard.decide.scale.signals import Phase, Replica, StartUp
 from steelyard.observe.client import Body
-from steelyard.observe.pods import over, pod_of, seconds
+from steelyard.observe.pods import engine_status, over, pod_of, seconds, start_of
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-ENGINE_CONTAINER = "engine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +33,9 @@ class Gateway:
     admission: str = ""  # the decode slots that its pod was annotated with last
 
 
-def engine_of(body: Body) -> Engine | None:
-    """Read an engine's pod; None for a gateway's, and for one that is over."""
+def engine_of(body: Body, first_ready: float | None = None) -> Engine | None:
+    """Read an engine's pod; None for a gateway's, and for one that is over. `first_ready` is when it was ready for the first
+    time, where that is known (unix seconds)."""
     meta, status = body["metadata"], body.get("status") or {}
     marks = meta.get("labels") or {}
     if not marks.get(labels.POOL) or over(body):
@@ -50,10 +50,10 @@ def engine_of(body: Body) -> Engine | None:
         kv_group=intern(marks.get(labels.KV_GROUP, "")),
         phase=phase,
         since=since,
-        started=bool(_engine(status).get("started")),
+        started=bool(engine_status(body).get("started")),
         revision=intern(marks.get(labels.REVISION, "")),
         words=words,
-        start=_start(status, created, conditions) if phase is Phase.READY else None,
+        start=_start(body, first_ready) if phase is Phase.READY and since == first_ready else None,
     )
     return Engine(replica, meta["uid"], created, DELETION_COST in (meta.get("annotations") or {}))
 
@@ -94,22 +94,7 @@ def _phase(body: Body, created: float, conditions: dict[str, Body]) -> tuple[Pha
     return phase, created, trouble.message
 
 
-def _engine(status: Body) -> Body:
-    """The status of the engine's container; its `started` is False until the startup probe has succeeded."""
-    containers: list[Body] = status.get("containerStatuses") or []
-    return next((c for c in containers if c["name"] == ENGINE_CONTAINER), {})
-
-
-def _start(status: Body, created: float, conditions: dict[str, Body]) -> StartUp | None:
-    """How long each phase of the start took; None after a restart, since Ready then tells of another start."""
-    engine = _engine(status)
-    times = (
-        seconds((conditions.get("PodScheduled") or {}).get("lastTransitionTime")),
-        seconds(((engine.get("state") or {}).get("running") or {}).get("startedAt")),
-        seconds((conditions.get("Ready") or {}).get("lastTransitionTime")),
-    )
-    if engine.get("restartCount") or None in times:
-        return None
-    scheduled, started, ready = (time or 0.0 for time in times)
-    spans = (scheduled - created, started - scheduled, ready - started)
-    return StartUp(*(max(0.0, span) for span in spans))
+def _start(body: Body, first_ready: float | None) -> StartUp | None:
+    """The phases of a start as the law knows them; images are part of loading."""
+    start = start_of(body, first_ready)
+    return None if start is None else StartUp(start.scheduled, start.pulled + start.weights, start.ready)

@@ -7,8 +7,9 @@ event changes nothing (B11, B13, B14). What need not be read again, and why, is 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.json import encode
@@ -18,6 +19,7 @@ from steelyard.api import labels
 from steelyard.api.accelerator import Accelerator
 from steelyard.decide.snapshot import Deployment, Revision, Snapshot
 from steelyard.observe.client import Api, Body
+from steelyard.observe.first_ready import Known, first_ready
 from steelyard.observe.pods import deployment_trouble, over, pod_of
 from steelyard.observe.resources import (
     ACCELERATOR,
@@ -29,6 +31,7 @@ from steelyard.observe.resources import (
 )
 
 DEFAULT_ACCELERATOR = "cpu"
+NOTHING_KNOWN: Known = MappingProxyType({})
 HELD = frozenset(resource.kind for resource in CHILD_KINDS) - {DEPLOYMENT.kind}
 
 
@@ -41,6 +44,7 @@ class Observation:
     revisions: tuple[Body, ...]  # ControllerRevisions, oldest first
     pods: tuple[Body, ...] = ()  # of engines and gateways, without those that are over
     left_out: frozenset[str] = frozenset()  # kinds that were not read
+    first_ready: Known = field(default_factory=dict)  # when pods were ready first, for the next look
 
     @cached_property
     def deployments_hash(self) -> str:
@@ -67,12 +71,18 @@ class Settled:
 
 
 def observe(
-    api: Api, namespace: str, name: str, leave_out: frozenset[str] = frozenset(), settled: Settled | None = None
+    api: Api,
+    namespace: str,
+    name: str,
+    leave_out: frozenset[str] = frozenset(),
+    settled: Settled | None = None,
+    ready_before: Known = NOTHING_KNOWN,
 ) -> Observation | None:
     """Look at one service; None when it is gone or going (its children then follow by their owner reference).
 
     Kinds to `leave_out` are not read; never Deployments, whose counts the snapshot holds. What the snapshot holds of the
     others is taken from `settled`; the revision only where all kinds of children rest, since it is what they are held to.
+    `ready_before` is the last look's `first_ready`.
     """
     service = api.find(INFERENCE_SERVICE, namespace, name)
     if service is None or "deletionTimestamp" in service["metadata"]:
@@ -95,14 +105,15 @@ def observe(
         (body for body in stored if _owned_by(body, uid)), key=lambda body: int(body.get("revision") or 0)
     )
     pods = [body for body in api.list(POD, namespace, ours) if not over(body)]
+    readiness = first_ready(pods, ready_before)
     snapshot = Snapshot(
         service=service,
         accelerators=_accelerators(api, service, settled if ACCELERATOR.kind in leave_out else None),
         deployments=tuple(_deployment(body) for (kind, _), body in children.items() if kind == "Deployment"),
-        pods=tuple(pod_of(body) for body in pods),
+        pods=tuple(pod_of(body, readiness.get(body["metadata"]["uid"])) for body in pods),
         revisions=(known.revision,) if known is not None else tuple(_revision(body) for body in revisions),
     )
-    return Observation(snapshot, children, tuple(revisions), tuple(pods), leave_out)
+    return Observation(snapshot, children, tuple(revisions), tuple(pods), leave_out, readiness)
 
 
 def settled(seen: Observation, revision: Revision) -> Settled:

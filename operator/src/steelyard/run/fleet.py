@@ -49,7 +49,8 @@ def view(seen: Observation, plan: Plan, before: View | None) -> View:
     what this one left out is as it was."""
     snapshot = seen.snapshot
     meta = snapshot.service["metadata"]
-    engines = tuple(engine for body in seen.pods if (engine := engine_of(body)) is not None)
+    firsts = ((body, seen.first_ready.get(body["metadata"]["uid"])) for body in seen.pods)
+    engines = tuple(engine for body, first in firsts if (engine := engine_of(body, first)) is not None)
     gateways = tuple(gateway for body in seen.pods if (gateway := gateway_of(body)) is not None)
     asked = {d.pool: d.replicas for d in snapshot.deployments if d.pool and d.replicas_written}
     free = plan.service is not None and not plan.paused and not plan.refusals

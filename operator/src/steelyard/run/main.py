@@ -27,6 +27,7 @@ from steelyard.run.health import Health
 from steelyard.run.reconcile import Reconciler
 from steelyard.run.rest import Rest
 from steelyard.run.settings import Settings, SettingsError, identity, load
+from steelyard.run.starts import Starts
 from steelyard.run.work import Work
 from steelyard.run.worker import Worker
 
@@ -84,7 +85,7 @@ async def operate(settings: Settings, port: int) -> None:
     tasks = [
         asyncio.create_task(worker.serve(), name="work queue"),
         asyncio.create_task(_beat(health, worker), name="heartbeat"),
-        asyncio.create_task(_lead(elector, health, me), name="lease"),
+        asyncio.create_task(_lead(elector, health, me, reconcile.starts), name="lease"),
         asyncio.create_task(watches, name="watches"),  # last: kopf ends, and ends what began after it, on SIGTERM
     ]
     if settings.prometheus is not None and fleet is not None:
@@ -109,7 +110,7 @@ async def operate(settings: Settings, port: int) -> None:
         server.shutdown()
 
 
-async def _lead(elector: Elector, health: Health, me: str) -> None:
+async def _lead(elector: Elector, health: Health, me: str, starts: Starts) -> None:
     """Seek or hold the lease."""
     while True:
         await asyncio.to_thread(elector.step, time.monotonic())
@@ -118,6 +119,8 @@ async def _lead(elector: Elector, health: Health, me: str) -> None:
             log.info("leading" if leading else "standing by", extra={"replica": me})
         health.leading = leading
         metrics.LEADING.set(leading)
+        if not leading:
+            starts.reset()
         await asyncio.sleep(STEP_SECONDS)
 
 

@@ -82,7 +82,7 @@ class Reconciler:
                 self.fleet.forget((namespace, name))
             return Result(None, outcome="gone")
         seen, plan = looked
-        self.starts.observe((namespace, name), seen.snapshot.pods)
+        self.starts.observe((namespace, name), seen)
         if self.fleet is not None:
             self.fleet.put((namespace, name), view(seen, plan, self.fleet.find((namespace, name))))
             self.fleet.watch((namespace, name), plan.rollout is not None and rollout_pause.waits(plan.service))
@@ -132,7 +132,7 @@ class Reconciler:
         return looked
 
     def _see(self, namespace: str, name: str, left: Left, now: datetime) -> tuple[Observation, planning.Plan] | None:
-        seen = observe(self.api, namespace, name, left.kinds, left.settled)
+        seen = observe(self.api, namespace, name, left.kinds, left.settled, self.starts.known((namespace, name)))
         if seen is None:
             return None
         judged = self.fleet.judged((namespace, name)) if self.fleet is not None else None

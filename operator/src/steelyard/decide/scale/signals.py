@@ -68,7 +68,7 @@ class Replica:
     outstanding_tokens: float | None = None  # uncached prompt tokens sent to it and not computed yet
     step_seconds: float | None = None  # mean time per output token of its own sequences over the last measured span
     passes: Passes | None = None
-    start: StartUp | None = None  # of a READY replica
+    start: StartUp | None = None  # of a replica that is READY since its start, which somebody saw
 
 
 @dataclass(frozen=True, slots=True)
