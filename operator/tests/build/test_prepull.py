@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from operator_bodies import KNOWN, SITE, service, simulated
 from steelyard.api.labels import COMPONENT, MANAGED_BY, POOL, ROLE, SERVICE
 from steelyard.build.meta import Body
@@ -20,13 +21,26 @@ def images(body: Body) -> list[str]:
     return [one["image"] for one in body["spec"]["template"]["spec"]["initContainers"]]
 
 
-def test_each_role_has_its_own_with_every_image_of_its_pods() -> None:
-    found = sets({})
-    assert set(found) == {"chat-prefill-images", "chat-decode-images"}
-    assert images(found["chat-decode-images"]) == ["steelyard/model-smollm2:1", SITE.engine_image]
-    sidecar = {"template": {"spec": {"containers": [{"name": "logs", "image": "logs:1"}]}}}
-    assert "logs:1" in images(sets({"decode": sidecar})["chat-decode-images"])
-    assert "logs:1" not in images(sets({"decode": sidecar})["chat-prefill-images"])
+WEIGHTS = "steelyard/model-smollm2:1"
+DISTROLESS = {"name": "logs", "image": "logs:1"}
+
+
+def test_each_role_has_its_own() -> None:
+    assert set(sets({})) == {"chat-prefill-images", "chat-decode-images"}
+
+
+@pytest.mark.parametrize(
+    ("added", "wanted", "because"),
+    [
+        ({}, [WEIGHTS, SITE.engine_image], "what our containers run"),
+        ({"containers": [DISTROLESS]}, [WEIGHTS, SITE.engine_image], "a sidecar's image may have no `true`"),
+    ],
+)
+def test_the_images_of_our_own_containers(added: dict[str, Any], wanted: list[str], because: str) -> None:
+    """One that cannot run `true` would keep the DaemonSet's pods from ever being there, on every node."""
+    found = sets({"decode": {"template": {"spec": added}}})
+    assert images(found["chat-decode-images"]) == wanted, because
+    assert images(found["chat-prefill-images"]) == [WEIGHTS, SITE.engine_image], "the other role has its own"
 
 
 def test_they_go_where_the_roles_pods_may_and_take_no_accelerator() -> None:

@@ -82,8 +82,9 @@ class Engine(Record):
     """Image of the engine. Default: the operator's setting for this engine, else the project's own. tensorrt-llm has none of
     its own: one of the two must name it."""
     prepull: bool = False
-    """Whether every node that may run an engine gets its images beforehand, by a DaemonSet of tiny pods that take no accelerator:
-    a replica then starts without waiting for them. Default false."""
+    """Whether every node that may run an engine gets its image, and that of its weights, beforehand, by a DaemonSet of tiny pods
+    that take no accelerator: a replica then starts without waiting for them. Both must have the program `true`. Images of
+    containers that a template adds are not fetched beforehand. Default false."""
     model_runner: Literal["Auto", "V1", "V2"] = "Auto"
     """Which of vLLM's two model runners computes the steps; other engines have one only. Auto: V2 where the version and
     the settings allow it. Default Auto."""

@@ -60,11 +60,13 @@ def deployment(service: InferenceService, role_name: str, accelerator: Accelerat
     if parts.settings:
         settings = child(service, "v1", "ConfigMap", names.engines(service.name, role_name), {POOL: role_name})
         children.append({**settings, "data": parts.settings})
-    pod = template.merged(_pod(service, role_name, role, accelerator, site, parts), role.template)
+    plain = _pod(service, role_name, role, accelerator, site, parts)
+    pod = template.merged(plain, role.template)
     revision = digest([pod, parts.follower_args]) if parts.nodes > 1 else digest(pod)
     pod["metadata"]["labels"][REVISION] = revision
     if service.spec.engine.prepull:
-        children.append(prepull.daemon_set(service, role_name, pod, site))
+        own = {one["name"] for one in (*plain["spec"].get("initContainers", ()), *plain["spec"]["containers"])}
+        children.append(prepull.daemon_set(service, role_name, pod, own, site))
     if parts.nodes > 1:
         children.append(group(service, role_name, pod, parts))
         return children

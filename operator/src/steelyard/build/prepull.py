@@ -1,10 +1,13 @@
 """Images on every node that may run an engine, before a replica comes: one DaemonSet a role.
 
-Each image is an init container that ends at once (`true` is in every image that an engine needs anyway); what stays is a sleeping
-process. The pods take no accelerators, see no secrets, speak to nobody and carry none of the labels that gateways, selectors
-and the operator look for. Nodes and tolerations are those of the role's own pods.
+Each image is an init container that ends at once (`true`), so it must have that program: those of engines and of weights do,
+which are run with commands of ours anyway. A user's sidecar may be of an image that has no program but its own; one such init
+container would fail for ever, on every node, so sidecars' images come with the replica. What stays is a sleeping process. The pods
+take no accelerators, see no secrets, speak to nobody and carry none of the labels that gateways, selectors and the operator
+look for. Nodes and tolerations are those of the role's own pods.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from steelyard.api import names
@@ -18,11 +21,13 @@ IMAGES = f"{GROUP}/images"  # label: whose images a pod fetches
 TINY = {"requests": {"cpu": "1m", "memory": "8Mi"}, "limits": {"cpu": "50m", "memory": "64Mi"}}
 
 
-def daemon_set(service: InferenceService, role: str, pod: Body, site: Site) -> Body:
-    """Build the DaemonSet that fetches the images of a role's `pod` (its template, the user's additions included)."""
+def daemon_set(service: InferenceService, role: str, pod: Body, own: Collection[str], site: Site) -> Body:
+    """Build the DaemonSet that fetches the images of a role's `pod` (its template, the user's additions included), as far as
+    the names of its containers are in `own`: those that we put there."""
     spec = pod["spec"]
     containers = [*spec.get("initContainers", []), *spec["containers"]]
-    images = dict.fromkeys(one["image"] for one in containers if one["image"] != site.gateway_image)
+    mine = [one["image"] for one in containers if one["name"] in own]
+    images = dict.fromkeys(image for image in mine if image != site.gateway_image)
     body = child(service, "apps/v1", "DaemonSet", names.child(service.name, f"{role}-images"), {POOL: role})
     labels = {IMAGES: body["metadata"]["name"]}
     fetching: dict[str, Any] = {
