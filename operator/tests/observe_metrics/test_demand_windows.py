@@ -41,6 +41,8 @@ def test_what_the_gateway_serves_is_read() -> None:
         body(uncachedTokens=[]),
         body(uncachedTokens=[1, None]),
         body(uncachedTokens=[-1]),
+        body(uncachedTokens=[10**400]),
+        body(end=10**400),
         json.dumps({"windowSeconds": 0.25, "end": NOW, "uncachedTokens": [float("nan")]}).encode(),
     ],
 )
@@ -62,6 +64,8 @@ def test_what_makes_no_sense_is_unknown(data: bytes) -> None:
         ([], None, "no gateway, no demand known"),
         ([(NOW - LATE_SECONDS - 1, (1.0,))], None, "its clock is wrong"),
         ([(NOW + LATE_SECONDS + 1, (1.0,))], None, "its clock is wrong"),
+        ([(NOW, (1.0,)), (NOW + LATE_SECONDS + 1, (1.0,))], None, "that of the second"),
+        ([(NOW, (1.0,)), (1e308, (1.0,))], None, "that of the second, beyond any clock"),
     ],
 )
 def test_windows_add_up(given_windows: list[Windows | None], expected: tuple[float, ...] | None, because: str) -> None:

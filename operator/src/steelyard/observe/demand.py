@@ -59,7 +59,7 @@ def parse(data: bytes) -> Windows | None:
         body = from_json(data)
         end, tokens = float(body["end"]), tuple([float(value) for value in body["uncachedTokens"]])
         right = body["windowSeconds"] == WINDOW_SECONDS and math.isfinite(end) and bool(tokens)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
     if not right or not all(math.isfinite(value) and value >= 0 for value in tokens):
         return None
@@ -72,7 +72,7 @@ def added(given: Sequence[Windows | None], now: float) -> tuple[float, ...] | No
         return None
     known = [windows for windows in given if windows is not None]
     end = min(windows[0] for windows in known)
-    if abs(now - end) > LATE_SECONDS:
+    if any(abs(now - own_end) > LATE_SECONDS for own_end, _ in known):
         return None
     length = min(len(tokens) for _, tokens in known)
     total = [0.0] * length
