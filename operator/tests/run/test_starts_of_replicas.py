@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from scaled_world import ScaledWorld
 from steelyard.run.metrics import REGISTRY
 
@@ -71,7 +72,8 @@ def test_a_hiccup_is_no_start() -> None:
     assert made.counted() - before == made.learnt()["samples"]  # type: ignore[index]
 
 
-def test_a_new_operator_learns_nothing_from_what_is_ready_and_keeps_what_was_told() -> None:
+@pytest.mark.parametrize("goes_on", ["another operator", "one that leads again"])
+def test_an_operator_that_goes_on_learns_nothing_from_what_is_ready_and_keeps_what_was_told(goes_on: str) -> None:
     made = Flapping()
     made.look()
     made.tick(4)
@@ -81,7 +83,11 @@ def test_a_new_operator_learns_nothing_from_what_is_ready_and_keeps_what_was_tol
     assert first is not None
     made.now += 5 * 3600
     made.back = dict.fromkeys(made.born, made.now - 60)  # a hiccup that nobody saw
-    made.restart()
+    if goes_on == "another operator":
+        made.restart()
+    else:
+        made.reconcile.starts.reset()
+        made.autoscaler.reset()
     made.tick(2)
     made.hiccup()
     made.tick(12)
