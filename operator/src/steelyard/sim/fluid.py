@@ -181,15 +181,16 @@ class Fluid(World):
         self._account()
         before, found = self._writing, [r for r in self.fleet.ready(DECODE) if isinstance(r, Liquid)]
         share = self._sequences / len(before) if before else 0.0
+        stay, were = set(found), set(before)
         for replica in before:
-            if replica not in found:
+            if replica not in stay:
                 replica.load = share
                 self._leaving.append(replica)
                 self._sequences -= share
         for replica in found:
-            if replica not in before:
+            if replica not in were:
                 self._sequences += replica.load
-        self._leaving = [r for r in self._leaving if r not in found]
+        self._leaving = [r for r in self._leaving if r not in stay]
         self._writing = found
         self._settle()
 
@@ -201,7 +202,10 @@ class Fluid(World):
         self._backed_up = max(1.0, len(self._writing) * self._slots / 2)
 
     def _account(self) -> None:
-        """Share out what flowed since the last time among those that carried it, and write it down."""
+        """Share out what flowed since the last time among those that carried it, and write it down. Many replicas may begin at
+        one moment, in which nothing flows."""
+        if self._accounted == self.now and self.now:
+            return
         lengths, reading, writing = self.flow.lengths, self._reading, self._writing
         for replica in reading:
             tokens = self._served / len(reading)
