@@ -106,6 +106,28 @@ def test_a_step(case: Case) -> None:
     assert steps(case.pools) == case.then, case.because
 
 
+@pytest.mark.parametrize(
+    ("replicas", "pods", "step", "because"),
+    [
+        (4, {"old": 4}, Step(1, 0), "an ordinary beginning: all are old and serve"),
+        (4, {"old": 3, "lost": 1}, Step(1, 1), "one that is not ready may go"),
+        (2, {"new": 1, "old": 1, "lost": 1}, Step(1, 0), "an earlier spec is back: its pod still counts as available"),
+        (4, {"new": 2, "old": 1, "lost": 2}, Step(1, 1), "three stay whoever is counted, the two that start may go"),
+        (4, {"new": 4, "old": 2, "lost": 3}, Step(1, 0), "never below nothing"),
+    ],
+)
+def test_at_a_standstill_nobody_who_is_ready_goes(
+    replicas: int, pods: dict[str, int], step: Step, because: str
+) -> None:
+    found = steps({"decode": pool("decode", replicas, 1, 1, **pods)}, nobody_goes=True)["decode"]
+    assert found == step, because
+    available = pods.get("new", 0)  # as the ReplicaSet of the earlier spec counts at first
+    for counted in range(available + 1):
+        everything = sum(pods.values())
+        gone = max(0, everything - (replicas - found.unavailable) - (available - counted))
+        assert gone <= max(pods.get("lost", 0), everything - replicas), because
+
+
 def test_without_room_beside_the_old_ones_an_old_one_goes_first_within_its_bound() -> None:
     waiting = Member("decode", NEW, new=True, ready=False, placed=False)
     full = replace(pool("decode", 4, 1, 1, old=4), members=(*members("decode", old=4), waiting))

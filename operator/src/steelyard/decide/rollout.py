@@ -151,7 +151,7 @@ def steps(pools: Mapping[str, Pool], nobody_goes: bool = False) -> dict[str, Ste
         name: Counter((m.group, m.role) for m in pool.members if m.ready and not m.new) for name, pool in pools.items()
     }
     if nobody_goes:
-        return {name: _step(pool, kept[name].total()) for name, pool in pools.items() if pool.rolling}
+        return {name: _standstill(pool) for name, pool in pools.items() if pool.rolling}
     whole = {name: kinds.total() for name, kinds in kept.items()}
     while found := _who_may_go(pools, kept, ready, sizes, floor, worst=True):
         _, _, name, kind = max(found)
@@ -198,6 +198,16 @@ def _may_lose_one(pool: Pool, kept: int) -> bool:
 
 def _without(ready: Mapping[Kind, int], kind: Kind, sizes: Mapping[str, int]) -> Fraction:
     return served({**ready, kind: ready[kind] - 1}, sizes)
+
+
+def _standstill(pool: Pool) -> Step:
+    """The step by which only old pods go that are not ready.
+
+    Where an earlier spec comes back, its pods are the new ones, and its ReplicaSet counts them as available until it has
+    heard that it should not: as many old ones more would go. So they are reckoned as available here.
+    """
+    idle = sum(not member.new and not member.ready for member in pool.members)
+    return _step(pool, len(pool.members) - idle)
 
 
 def _step(pool: Pool, kept: int) -> Step:
