@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 class Sampling:
     """How to sample: `temperature` 0 is greedy; `top_p` in (0, 1]; `seed` is always set, at random if not by the client.
 
-    End tokens are forbidden before `min_tokens` tokens were generated. `grammar` is a GBNF text that the answer has to follow.
+    End tokens are forbidden before `min_tokens` tokens were generated. `grammar` is the form that the answer
+    has to follow, as the backend writes it.
     """
 
     temperature: float = 1.0
