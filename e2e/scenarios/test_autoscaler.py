@@ -64,7 +64,8 @@ spec:
 ELASTIC = SERVICE.format(name="elastic", resource="", mode="Off", budget=BUDGET)
 SCARCE = SERVICE.format(name="scarce", resource="resource: example.com/card", mode="Auto", budget=SCARCE_BUDGET)
 BURST_SECONDS, WHOLE_SECONDS = 25.0, 1200.0
-BURST_RATE, TRICKLE_RATE = 14.0, 0.5
+BURST_RATE = 28.0  # twice what the budget's replicas can do, whatever is thought of them before they are measured
+SCARCE_RATE, TRICKLE_RATE = 14.0, 0.5  # the one replica that `scarce` has answers its burst within the clients' patience
 BY_LOAD = "lose at most 1.0% of the last arrivals"  # with windows ten times as much
 
 
@@ -142,7 +143,7 @@ def account(run: Running, at_least: float) -> None:
 
 def test_mode_off_measures_and_leaves_kubectl_scale_alone(stage: Stage) -> None:
     elastic = stage.elastic
-    stage.loads["scarce"] = stage.start(stage.scarce, burst(BURST_RATE))
+    stage.loads["scarce"] = stage.start(stage.scarce, burst(SCARCE_RATE))
     stage.platform.kubectl("scale", "deployment/elastic-prefill", "-n", NAMESPACE, "--replicas=2")
     seen = elastic.until(
         "a tick that has measured the service", lambda look: look.condition("MetricsFresh")[0] == "True"
@@ -166,10 +167,14 @@ def test_a_burst_takes_the_whole_budget_in_the_best_split_and_says_that_it_is_re
     elastic = stage.elastic
     elastic.mode("Auto")
     elastic.until("the whole budget", lambda look: look.asked == {"prefill": BUDGET - 1, "decode": 1})
-    seen = elastic.until("the limit", lambda look: look.condition("ScalingLimited") == ("True", "BudgetReached"))
+    seen = elastic.until("the limit", lambda look: limited(elastic, "budget"))
     assert seen.told("prefill 1→", applied=True)
     assert seen.status["decision"]["because"]
-    assert any("budget" in note for _, note in elastic.events("ScalingLimited"))
+
+
+def limited(service: Scaled, words: str) -> bool:
+    """Whether that limit was ever told: the condition goes with the burst, and what looks for it may come too late."""
+    return any(words in note for _, note in service.events("ScalingLimited"))
 
 
 def test_an_operator_killed_in_mid_scale_is_followed_by_one_that_goes_on(stage: Stage) -> None:
@@ -208,9 +213,9 @@ def test_replicas_without_a_node_are_withdrawn_with_the_schedulers_words(stage: 
         "Insufficient steelyard.dev/simulated-accelerator" in note for _, note in scarce.events("ReplicaWithdrawn")
     )
     scarce.until("only those that have a node", lambda look: look.asked == {"prefill": 1, "decode": 1})
-    scarce.until("the limit", lambda look: look.condition("ScalingLimited") == ("True", "Unschedulable"))
+    scarce.until("the limit", lambda look: limited(scarce, "no room"))
     scarce.until("the others to be gone", lambda look: len(look.pods) == sum(look.asked.values()))
-    account(stage.loads["scarce"], at_least=BURST_RATE * BURST_SECONDS)
+    account(stage.loads["scarce"], at_least=SCARCE_RATE * BURST_SECONDS)
 
 
 def test_without_prometheus_it_holds_and_says_so(stage: Stage) -> None:
