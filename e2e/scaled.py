@@ -102,7 +102,7 @@ class Scaled:
         assert sum(asked.values()) <= self.budget
         return Look(dict(service.get("status", {})), asked, pods)
 
-    def until(self, what: str, holds: Callable[[Look], Any], seconds: float = 120) -> Look:
+    def until(self, what: str, holds: Callable[[Look], Any], seconds: float = 240) -> Look:
         """Look until it holds; what was seen last is in the error."""
         seen = self.look()
 

@@ -30,7 +30,7 @@ from e2e.load.running import Launch
 from e2e.platform import SYSTEM_NAMESPACE, Platform
 from e2e.scaled import OPERATORS, Look, Scaled, monitored, ticks
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 NAMESPACE, BUDGET = "autoscaler", 4
 SCARCE_BUDGET = 8
@@ -65,7 +65,8 @@ ELASTIC = SERVICE.format(name="elastic", resource="", mode="Off", budget=BUDGET)
 SCARCE = SERVICE.format(name="scarce", resource="resource: example.com/card", mode="Auto", budget=SCARCE_BUDGET)
 BURST_SECONDS, WHOLE_SECONDS = 25.0, 1200.0
 BURST_RATE = 28.0  # twice what the budget's replicas can do, whatever is thought of them before they are measured
-SCARCE_RATE, TRICKLE_RATE = 14.0, 0.5  # the one replica that `scarce` has answers its burst within the clients' patience
+SCARCE_RATE = 14.0  # the one replica that `scarce` has answers its burst within the clients' patience
+TRICKLE_RATE = 0.5
 BY_LOAD = "lose at most 1.0% of the last arrivals"  # with windows ten times as much
 
 
@@ -208,7 +209,7 @@ def enter(service: Scaled, mode: str) -> None:
 def test_replicas_without_a_node_are_withdrawn_with_the_schedulers_words(stage: Stage) -> None:
     """Its burst asked for more accelerators than the cluster has; they were waited for, and then given up."""
     scarce = stage.scarce
-    scarce.until("the withdrawal", lambda look: scarce.events("ReplicaWithdrawn"), 240)
+    scarce.until("the withdrawal", lambda look: scarce.events("ReplicaWithdrawn"))
     assert all(
         "Insufficient steelyard.dev/simulated-accelerator" in note for _, note in scarce.events("ReplicaWithdrawn")
     )
@@ -254,7 +255,7 @@ def test_replicas_of_a_lost_node_are_replaced_elsewhere(stage: Stage) -> None:
     assert placed.asked == {"prefill": 2, "decode": 1}
     platform.cluster.stop_kubelet(OTHER_NODE)
     try:
-        seen = elastic.until("another in its place", lambda look: look.asked == {"prefill": 3, "decode": 1}, 240)
+        seen = elastic.until("another in its place", lambda look: look.asked == {"prefill": 3, "decode": 1})
         assert on(seen, OTHER_NODE, ready=False)
         elastic.until("two that are ready", lambda look: len(on(look, NODE, ready=True)) == 2)
     finally:
@@ -316,7 +317,7 @@ def test_where_gateways_do_not_tell_their_arrivals_the_load_alone_asks_for_repli
     elastic, platform = stage.elastic, stage.platform
     one = {"replicas": {"min": 1, "max": 1}}
     elastic.patch({"prefill": one, "decode": one})
-    elastic.until("one replica each", lambda look: len(look.pods) == 2 == sum(look.asked.values()), 240)
+    elastic.until("one replica each", lambda look: len(look.pods) == 2 == sum(look.asked.values()))
     [gateway] = platform.items("pods", NAMESPACE, f"{SERVICE_LABEL}=elastic,{COMPONENT}=gateway")
     operators = [pod["status"]["podIP"] for pod in platform.items("pods", SYSTEM_NAMESPACE, OPERATORS)]
     assert isinstance(platform.cluster, LocalCluster)
@@ -340,5 +341,5 @@ def test_a_lower_maximum_takes_replicas_away_at_once_and_no_request_is_lost(stag
     elastic = stage.elastic
     elastic.patch({"prefill": {"replicas": {"min": 1, "max": 1}}})
     elastic.until("the way back to one replica each", lambda look: look.asked == {"prefill": 1, "decode": 1})
-    elastic.until("the last one to have left", lambda look: len(look.pods) == 2, 240)
+    elastic.until("the last one to have left", lambda look: len(look.pods) == 2)
     account(stage.loads["elastic"], at_least=BURST_RATE * BURST_SECONDS / 2)

@@ -14,9 +14,9 @@ from e2e.platform import Platform
 from e2e.scaled import Scaled, monitored
 from e2e.stage import staged
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
-NAME, NAMESPACE, LOAD_SECONDS, REPLICAS = "wait", "rollout-pause", 500, 3
+NAME, NAMESPACE, LOAD_SECONDS, REPLICAS = "wait", "rollout-pause", 1000, 3
 ACCELERATOR = """
 apiVersion: serving.steelyard.dev/v1alpha1
 kind: Accelerator
