@@ -13,7 +13,8 @@ from steelyard.api.engine import EngineName
 from steelyard.api.model import ModelSpec
 from steelyard.api.quantities import Duration, Quantity
 from steelyard.api.record import Free, Record
-from steelyard.api.roles import Amounts, Labels, Name, Resources
+from steelyard.api.resources import Amounts, Resources
+from steelyard.api.roles import Labels, Name
 
 Repository = Annotated[str, Field(min_length=1, pattern=r"^[a-z0-9]([a-z0-9._/:-]*[a-z0-9])?$")]
 Tag = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$")]
@@ -40,6 +41,8 @@ class Images(Record):
     """The gateway in front of each service."""
     engine: Image = Image(repository="steelyard/engine")
     """The embedded engine (llama-cpp and simulated)."""
+    quantize: Image = Image(repository="steelyard/quantize")
+    """What Jobs run that quantize weights (spec.quantization.source Job)."""
     engines: Annotated[dict[EngineName, str], Field(max_length=8)] = Field(default_factory=dict)
     """Whole names of the images of other engines, by spec.engine.name, such as vllm: vllm/vllm-openai:v0.32.0. The registry
     above is not put before them. Empty: the projects' own images of the versions that this release writes flags for;

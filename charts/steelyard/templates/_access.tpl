@@ -58,6 +58,14 @@
 - apiGroups: ["apps"]
   resources: ["daemonsets"]
   verbs: [get, list, watch, create, patch, delete]
+# weights that are quantized once, before the engines start
+- apiGroups: ["batch"]
+  resources: ["jobs"]
+  verbs: [get, list, watch, create, patch, delete]
+# how far such a Job is: the last line of its log
+- apiGroups: [""]
+  resources: ["pods/log"]
+  verbs: [get]
 # replicas, the only place where the operator writes them
 - apiGroups: ["apps"]
   resources: ["deployments/scale"]

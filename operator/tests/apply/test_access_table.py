@@ -7,6 +7,7 @@ from typing import Any
 
 from memory_api import MemoryApi
 from operator_bodies import SITE, merged, service_body, simulated
+from quantize_world import put_pod, running
 from steelyard.api.labels import GROUP
 from steelyard.apply.access import ACCESS
 from steelyard.apply.lease import Elector
@@ -37,6 +38,10 @@ class Recorder(MemoryApi):
         self.need(resource, "list")
         return super().list(resource, namespace, labels)
 
+    def log(self, resource: Resource, namespace: str, pod: str, container: str, lines: int, size: int) -> str:
+        self.need(resource, "get", "log")
+        return super().log(resource, namespace, pod, container, lines, size)
+
     def apply(
         self, resource: Resource, body: Body, manager: str, subresource: str | None = None, rehearse: bool = False
     ) -> Body:
@@ -66,7 +71,7 @@ class Recorder(MemoryApi):
 
 
 def used() -> set[Right]:
-    """Drive the operator through creation, every kind of prune, many revisions, and leadership."""
+    """Drive the operator through creation, every kind of prune, many revisions, a Job, and leadership."""
     api = Recorder()
     for accelerator in ACCELERATORS.values():
         api.put(accelerator.manifest())
@@ -76,6 +81,19 @@ def used() -> set[Right]:
     for length in (512, 1024, 2048, 4096, 8192):
         api.edit("InferenceService", "chat", {"spec": {"model": {"contextLength": length}}})
         operator("team-a", "chat", 0, now)
+    spec = {
+        "model": {"uri": "hf://org/model@v1", "servedName": None},
+        "engine": {"name": "vllm"},
+        "accelerator": "h200",
+    }
+    api.put(
+        service_body(spec | {"quantization": {"source": "Job", "weights": "fp8", "job": {"claim": "q"}}}, name="job")
+    )
+    operator("team-a", "job", 0, now)
+    put_pod(api, running())
+    operator("team-a", "job", 0, now)
+    api.edit("InferenceService", "job", {"spec": {"quantization": {"weights": "int8"}}})
+    operator("team-a", "job", 0, now)
     for child in [body for (kind, _, _), body in api.objects.items() if kind in {r.kind for r in CHILD_KINDS}]:
         api.put(merged(child, {"metadata": {"name": "left-over", "uid": f"uid-{child['kind']}"}}))
     operator("team-a", "chat", 0, now)

@@ -35,7 +35,7 @@ OPERATORS = (
     "model.uri", "model.servedName", "model.contextLength", "model.shape", "engine.name", "engine.image", "engine.args",
     "engine.env", "accelerator", "resources", "template", "replicas", "routing.order", "routing.limits", "routing.replicas",
     "routing.requestTimeout", "routing.apiKeys", "routing.affinity", "objectives", "autoscaling", "rollout",
-    "model.cache", "engine.prepull",
+    "model.cache", "engine.prepull", "quantization.job",
 )  # fmt: skip
 
 CELLS = [(engine, row) for engine, row in itertools.product(ENGINE_NAMES, ABILITIES)]

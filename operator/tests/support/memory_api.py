@@ -23,10 +23,11 @@ Key = tuple[str, str, str]  # kind, namespace, name
 IMMUTABLE = {
     "ControllerRevision": ("data",),
     "Deployment": ("spec", "selector"),
+    "Job": ("spec", "template"),
     "RoleBinding": ("roleRef",),
 }
 GENERATIONS = frozenset(
-    {"Deployment", "DaemonSet", "NetworkPolicy", "PodDisruptionBudget", "InferenceService", "Accelerator"}
+    {"Deployment", "DaemonSet", "Job", "NetworkPolicy", "PodDisruptionBudget", "InferenceService", "Accelerator"}
 )
 SERVICE_DEFAULTS = {"spec": {"type": "ClusterIP", "sessionAffinity": "None"}}
 
@@ -43,6 +44,7 @@ class MemoryApi(Api):
         self.writes: list[str] = []
         self.events: list[tuple[str, str]] = []
         self.told: list[tuple[str, Body]] = []  # what watches would hear: ADDED, MODIFIED or DELETED, and the object
+        self.logs: dict[tuple[str, str], str] = {}  # by pod and container
         self.fail_next: Exception | None = None  # of the next apply
         self.before: Callable[[str, str], None] = _nothing
         self.after: Callable[[str, str], None] = _nothing
@@ -113,6 +115,12 @@ class MemoryApi(Api):
             and (namespace is None or place == namespace)
             and wanted.items() <= (body["metadata"].get("labels") or {}).items()
         ]
+
+    def log(self, resource: Resource, namespace: str, pod: str, container: str, lines: int, size: int) -> str:
+        self.before("log", f"{resource.kind}/{pod}")
+        if (pod, container) not in self.logs:
+            raise Malformed(400, f"container {container} of pod {pod} is waiting to start")
+        return "".join(self.logs[pod, container].splitlines(keepends=True)[-lines:])[-size:]
 
     def lists(self, resources: Sequence[Resource], namespace: str, labels: str) -> Sequence[Sequence[Body]]:
         return [self.list(resource, namespace, labels) for resource in resources]

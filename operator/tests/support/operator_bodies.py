@@ -17,6 +17,7 @@ SITE = Site(
     engine_image="steelyard/engine:1",
     prometheus_namespace="monitoring",
     operator_namespace="steelyard-system",
+    quantize_image="steelyard/quantize:1",
 )
 KNOWN: dict[str, Accelerator | None] = dict(ACCELERATORS)
 SHAPE = {"parameters": 8_000_000_000, "layers": 32, "hiddenSize": 4096, "attentionHeads": 32, "kvHeads": 8}

@@ -9,7 +9,7 @@ API_VERSION = f"{GROUP}/{VERSION}"
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "steelyard"
-COMPONENT = "app.kubernetes.io/component"  # engine | gateway
+COMPONENT = "app.kubernetes.io/component"  # engine | engine-follower | gateway | quantize
 
 SERVICE = f"{GROUP}/service"  # name of the InferenceService that owns the object
 POOL = f"{GROUP}/pool"  # where a pod was born; the Deployment's selector; never changes

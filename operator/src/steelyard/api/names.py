@@ -44,6 +44,11 @@ def gateway_settings(owner: str) -> str:
     return child(owner, "gateway")
 
 
+def quantize_job(owner: str, key: str) -> str:
+    """Name the Job that quantizes a service's weights; `key` tells those of different recipes and settings apart."""
+    return child(owner, f"quantize-{key}")
+
+
 def label_value(text: str) -> str:
     """Make any text, such as a served model name, a valid label value; changed text gets a hash to stay distinct."""
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in text).strip("-_.")

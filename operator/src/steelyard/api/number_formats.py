@@ -1,14 +1,33 @@
 """Number formats: how weights, activations, cached keys and values, and attention itself are stored and computed."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from steelyard.api.record import Record
+from steelyard.api.resources import Resources
 
 WeightFormat = Literal["auto", "none", "fp8", "int8", "int4-awq", "int4-gptq", "nvfp4", "mxfp4", "nf4", "ternary"]
 ActivationFormat = Literal["auto", "none", "fp8", "int8", "nvfp4"]
 KvFormat = Literal["auto", "none", "fp8", "int8", "int4", "kivi-2", "kivi-4", "mixed"]
 AttentionFormat = Literal["auto", "none", "fp8"]
 QuantizationSource = Literal["Checkpoint", "Load", "Job"]
+
+
+class QuantizeJob(Record):
+    """How the weights are quantized once, with source Job."""
+
+    claim: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")] | None = (
+        None
+    )
+    """PersistentVolumeClaim of the service's namespace that gets the quantized checkpoint, in a folder named after the model's
+    revision and the recipe, so that services which name the same claim share it. Replicas on several nodes need one that
+    many nodes may mount. Default: the claim that holds the weights (model.cache.claim, or that of pvc://)."""
+    samples: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Windows of 512 tokens that formats with calibration look at; more take longer and fit better. Default 128."""
+    resources: Resources = Resources()
+    """Resources of the Job's pod. It computes on processors and holds one layer and the samples at a time. Default: requests
+    of 1 cpu and 2Gi of memory."""
 
 
 class Quantization(Record):
@@ -34,7 +53,10 @@ class Quantization(Record):
     fp8. auto: what the engine chooses. none: 16 bits. Default auto."""
     source: QuantizationSource | None = None
     """Who quantizes the weights. Checkpoint: they are stored in that format already. Load: the engine does it each time it
-    starts, from 16-bit weights. Job: the operator does it once, into a volume. Default Checkpoint."""
+    starts, from 16-bit weights. Job: the operator has it done once for each revision of the model and format, into a volume,
+    before the engines start; what serves meanwhile goes on. Default Checkpoint."""
+    job: QuantizeJob | None = None
+    """How that is done with source Job."""
     lossless_compression: bool | None = None
     """Whether weights are held compressed without loss and decoded while computing: about a tenth less memory for
     slower steps. Default false."""

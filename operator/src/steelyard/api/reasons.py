@@ -42,6 +42,8 @@ class Reason(StrEnum):
     WEIGHTS_LOADED = "WeightsLoaded"
     WEIGHTS_LOADING = "WeightsLoading"
     WEIGHTS_UNAVAILABLE = "WeightsUnavailable"
+    QUANTIZING = "Quantizing"  # a Job writes the weights in fewer bits; also of Progressing and Available
+    QUANTIZE_FAILED = "QuantizeFailed"
     # Progressing
     UP_TO_DATE = "UpToDate"
     REPLICAS_STARTING = "ReplicasStarting"
@@ -121,5 +123,7 @@ class EventReason(StrEnum):
     RESUMED = "Resumed"
     ROLLOUT_PAUSED = "RolloutPaused"
     ROLLOUT_RESUMED = "RolloutResumed"
+    QUANTIZED = "Quantized"
+    QUANTIZE_FAILED = "QuantizeFailed"
     RECONCILE_FAILED = "ReconcileFailed"
     OUT_OF_MEMORY = "OutOfMemory"

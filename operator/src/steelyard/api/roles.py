@@ -9,11 +9,11 @@ from steelyard.api.number_formats import Quantization
 from steelyard.api.parallelism import Parallelism
 from steelyard.api.quantities import Quantity
 from steelyard.api.record import Free, Record
+from steelyard.api.resources import Resources
 
 ReplicaCount = Annotated[int, Field(ge=1, le=1000)]
 Name = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 AcceleratorName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
-Amounts = Annotated[dict[str, Quantity], Field(max_length=16)]
 Labels = Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=64)]
 
 _BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
@@ -43,15 +43,6 @@ class Replicas(Record):
     def clamp(self, wanted: int) -> int:
         """Bring a wanted number of replicas into the bounds."""
         return min(max(wanted, self.min), self.limit)
-
-
-class Resources(Record):
-    """Resources of one container, as in a pod. The accelerator's own resource is added by the operator."""
-
-    requests: Amounts = Field(default_factory=dict)
-    """What the node must have free: cpu in cores (250m, 2), memory in bytes (512Mi, 4Gi)."""
-    limits: Amounts = Field(default_factory=dict)
-    """What the container may use at most."""
 
 
 class VolumeMount(Record):

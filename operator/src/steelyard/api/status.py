@@ -121,6 +121,21 @@ class RolloutStatus(Record):
     """Why it waits, with the figures. Absent while it goes on."""
 
 
+class QuantizeStatus(Record):
+    """A Job that quantizes the weights."""
+
+    job: Text
+    """Name of the Job."""
+    recipe: Text
+    """What it makes: the format, as in quantization.weights."""
+    folder: Text
+    """Folder of the claim that it fills."""
+    state: Literal["Waiting", "Running", "Done", "Failed"]
+    """Waiting: its pod does not compute yet."""
+    progress: Text | None = None
+    """How far it is, such as "layer 12 of 30", or what it waits for, or the last lines of its log where it failed."""
+
+
 class Decision(Record):
     """One decision on replicas and roles."""
 
@@ -171,6 +186,8 @@ class Status(Record):
     """Memory of one accelerator of a replica. Absent where the model or the accelerator is not known well enough."""
     rollout: RolloutStatus | None = None
     """The replacement of replicas by those of a new spec. Absent where none is under way."""
+    quantization: Annotated[tuple[QuantizeStatus, ...], Field(max_length=2, json_schema_extra=_ATOMIC)] | None = None
+    """The Jobs that quantize the weights of the spec, while the engines wait for them. Absent once all are done."""
     decision: Decision | None = None
     """The latest decision of the autoscaler. Absent in mode Off, and where the operator has no Prometheus."""
     history: Annotated[tuple[Decision, ...], Field(max_length=10, json_schema_extra=_ATOMIC)] = ()

@@ -49,6 +49,8 @@ ACCESS: tuple[Access, ...] = (
     Access("policy", "poddisruptionbudgets", CHILD, "node drains take one pod of a pool at a time"),
     Access("apps", "deployments", CHILD, "the pools of engines and the gateway"),
     Access("apps", "daemonsets", CHILD, "images on nodes before a replica comes"),
+    Access("batch", "jobs", CHILD, "weights that are quantized once, before the engines start"),
+    Access("", "pods/log", ("get",), "how far such a Job is: the last line of its log"),
     Access("apps", "deployments/scale", ("patch",), "replicas, the only place where the operator writes them"),
     Access("apps", "controllerrevisions", CHILD, "children of the current spec"),
     Access("events.k8s.io", "events", ("create",), "tell transitions to users"),

@@ -14,6 +14,8 @@ from steelyard.decide.outcome import Rejected, Waiting
 from steelyard.observe.client import Api, Body
 from steelyard.observe.resources import BY_KIND
 
+UNCHANGING = frozenset({"Job"})  # named by what they do: one that is there is as it was wanted, or that does no harm
+
 Key = tuple[str, str]  # kind, name; children live in the owner's namespace
 
 
@@ -75,7 +77,7 @@ def rehearse(api: Api, claims: Iterable[Claim]) -> None:
     """
     for each in claims:
         kind = each.manifest["kind"]
-        if kind != "RoleBinding" and (each.live is None or difference(each.manifest, each.live) is not None):
+        if kind != "RoleBinding" and (each.live is None or _differs(each.manifest, each.live) is not None):
             api.apply(BY_KIND[kind], each.manifest, FIELD_MANAGER, rehearse=True)
 
 
@@ -101,7 +103,7 @@ def _bring_one(api: Api, manifest: Body, live: Body | None, changes: Changes) ->
         api.apply(resource, manifest, FIELD_MANAGER)
         changes.created.append(place)
         return
-    field_name = difference(manifest, live)
+    field_name = _differs(manifest, live)
     if field_name is None:
         return
     written = api.apply(resource, manifest, FIELD_MANAGER)
@@ -112,6 +114,11 @@ def _bring_one(api: Api, manifest: Body, live: Body | None, changes: Changes) ->
         changes.repaired.append(f"{place} {field_name}")
     else:
         changes.updated.append(place)
+
+
+def _differs(manifest: Body, live: Body) -> str | None:
+    """The first field that is to be written anew."""
+    return None if manifest["kind"] in UNCHANGING else difference(manifest, live)
 
 
 def _check_ownership(live: Body, owner: Owner, place: str) -> None:

@@ -229,7 +229,7 @@ def _claims(service: InferenceService, role_name: str) -> dict[str, str]:
     there, and the version of the image."""
     formats = service.spec.quantization_of(role_name)
     said = {"engine-version": service.spec.engine.version}
-    if formats.source == "Checkpoint":
+    if formats.source != "Load":
         said |= {"checkpoint-weights": formats.weights, "checkpoint-activations": formats.activations}
     return {f"{CLAIM}{name}": value for name, value in said.items() if value not in (None, "auto")}
 

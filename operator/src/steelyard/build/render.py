@@ -10,9 +10,10 @@ from steelyard.api import names
 from steelyard.api.accelerator import Accelerator
 from steelyard.api.labels import SPEC_HASH
 from steelyard.api.service import InferenceService
-from steelyard.build import disruption, gateway, gateway_settings, pods, policies, services
+from steelyard.build import disruption, gateway, gateway_settings, pods, policies, quantize, services
 from steelyard.build.meta import Body, child
 from steelyard.decide.fingerprint import digest
+from steelyard.decide.quantizing import orders
 from steelyard.decide.site import Site
 
 
@@ -32,6 +33,7 @@ def children(service: InferenceService, accelerators: Mapping[str, Accelerator |
         *(services.role(service, role) for role in spec.roles),
         *policies.network_policies(service, site, groups=any(body["kind"] == "LeaderWorkerSet" for body in engines)),
         *disruption.budgets(service),
+        *(quantize.job(service, order, site) for order in orders(service)),
         *(body for body in engines if body["kind"] == "DaemonSet"),  # images begin to come before the first pod is made
         *(body for body in engines if body["kind"] not in ("ConfigMap", "DaemonSet")),
         gateway.deployment(service, site),

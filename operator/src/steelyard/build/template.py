@@ -7,7 +7,8 @@ only ever adds. Sidecars get the same security profile as the engine.
 import copy
 
 from steelyard.api.engine import EnvVar
-from steelyard.api.roles import PodTemplate, Resources, TemplateContainer
+from steelyard.api.resources import Resources
+from steelyard.api.roles import PodTemplate, TemplateContainer
 from steelyard.build import security
 from steelyard.build.meta import Body
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from steelyard.api.model import HubSource
 from steelyard.api.service import InferenceService
 from steelyard.catalog.abilities import row_of, written
+from steelyard.decide.quantizing import READABLE, RECIPES, claim_of
 
 Finding = tuple[str, str, str]  # field, value, problem and remedy
 
@@ -27,6 +28,7 @@ def found(service: InferenceService) -> Iterator[Finding]:
         if row is not None and (lack := row.lack(engine)) is not None:
             yield place, value, f"engine {engine}: {lack}"
     yield from _formats(service)
+    yield from _jobs(service)
     yield from _store(service)
     yield from _names(service)
     yield from _draft(service)
@@ -53,6 +55,27 @@ def _formats(service: InferenceService) -> Iterator[Finding]:
         told = ", ".join(f"{role} {kind}" for role, kind in kinds.items())
         problem = "the roles hand their cache over, so it must have one form; set spec.quantization.kvCache alone"
         yield "spec.<role>.quantization.kvCache", told, problem
+
+
+def _jobs(service: InferenceService) -> Iterator[Finding]:
+    """What a Job cannot make, or cannot find a place for."""
+    for role in service.spec.roles:
+        formats, field = service.spec.quantization_of(role), _where(service, role, "quantization")
+        if formats.source != "Job":
+            continue
+        if formats.weights not in RECIPES:
+            problem = f"source Job makes {', '.join(RECIPES)}; set weights to one of them, or leave source Checkpoint"
+            yield f"{field}.weights", str(formats.weights), problem
+        if formats.activations not in ("auto", None):
+            problem = "source Job chooses the activations by the weights; leave it auto"
+            yield f"{field}.activations", str(formats.activations), problem
+        scheme = service.spec.model.uri.split("://")[0]
+        if scheme not in READABLE:
+            problem = "a Job reads weights from hf://, oci:// or pvc://; put them there, or use a quantized checkpoint"
+            yield "spec.model.uri", service.spec.model.uri, problem
+        elif claim_of(service, role) is None:
+            problem = "the Job needs a place for what it makes; name a PersistentVolumeClaim of this namespace"
+            yield f"{field}.job.claim", "(absent)", problem
 
 
 def _store(service: InferenceService) -> Iterator[Finding]:

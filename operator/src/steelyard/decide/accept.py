@@ -95,6 +95,14 @@ def without_node_cache(service: InferenceService, node_cache: str | None) -> tup
     return (Refusal(Reason.SETTING_NOT_SUPPORTED, "spec.model.cache.kind", "node", problem),)
 
 
+def without_quantizer(service: InferenceService, image: str | None) -> tuple[Refusal, ...]:
+    """Refuse to quantize where the installation has nothing to do it with."""
+    if image or all(service.spec.quantization_of(role).source != "Job" for role in service.spec.roles):
+        return ()
+    problem = "this installation names no image for it (images.quantize); use a quantized checkpoint, or source Load"
+    return (Refusal(Reason.SETTING_NOT_SUPPORTED, "spec.quantization.source", "Job", problem),)
+
+
 def message(found: tuple[Refusal, ...]) -> str:
     """Join refusals into the message of the condition `Accepted`."""
     text = "; ".join(str(refusal) for refusal in found)

@@ -12,6 +12,7 @@ from steelyard.api.reasons import ConditionType, Reason
 from steelyard.catalog.engines import ENGINES
 from steelyard.decide import accept
 from steelyard.decide.plan import Plan
+from steelyard.decide.quantizing import Quantizing
 from steelyard.decide.snapshot import Snapshot, Trouble, Weights
 
 Truth = Literal["True", "False", "Unknown"]
@@ -111,6 +112,7 @@ def model_ready(snapshot: Snapshot, plan: Plan) -> Verdict:
     |---|---|---|
     | nothing was ever accepted | Unknown | NotAccepted |
     | the engine reads no weights | True | WeightsLoaded |
+    | a Job quantizes them, or failed to | False | Quantizing, QuantizeFailed |
     | a pod has them | True | WeightsLoaded |
     | a pod could not get them | False | WeightsUnavailable |
     | else | False | WeightsLoading |
@@ -120,6 +122,8 @@ def model_ready(snapshot: Snapshot, plan: Plan) -> Verdict:
         return Verdict(kind, "Unknown", Reason.NOT_ACCEPTED, "no accepted spec yet")
     if not ENGINES[plan.service.spec.engine.name].model_schemes:
         return Verdict(kind, "True", Reason.WEIGHTS_LOADED, "this engine reads no weights")
+    if plan.quantizing is not None:
+        return Verdict(kind, "False", *_quantizing(plan.quantizing))
     engines = [pod for pod in snapshot.pods if pod.pool and not pod.terminating]
     if any(pod.weights is Weights.LOADED for pod in engines):
         return Verdict(kind, "True", Reason.WEIGHTS_LOADED, f"weights of {plan.service.spec.model.uri} are in place")
@@ -139,6 +143,7 @@ def progressing(snapshot: Snapshot, plan: Plan, failure: Failure | None) -> Verd
     | refused | False | NotAccepted |
     | this reconcile met an obstacle | True | the obstacle's |
     | this reconcile failed by itself | False | InternalError |
+    | weights are quantized, or could not be | True, False | Quantizing, QuantizeFailed |
     | a rollout waits, since the objectives are missed | False | RolloutPaused |
     | a Deployment or a pod is stuck (Unschedulable, ImageUnavailable, EngineCrashing, OutOfMemory, …) | False | that |
     | a Deployment is being rolled | True | RollingOut |
@@ -154,6 +159,10 @@ def progressing(snapshot: Snapshot, plan: Plan, failure: Failure | None) -> Verd
     if failure is not None:
         status: Truth = "False" if failure.reason is Reason.INTERNAL_ERROR else "True"
         return Verdict(kind, status, failure.reason, failure.message)
+    if plan.quantizing is not None:
+        goes_on: Truth = "True" if plan.quantizing.failed is None else "False"
+        reason, message = _quantizing(plan.quantizing)
+        return Verdict(kind, goes_on, reason, message + _kept(plan))
     if plan.progress is not None and plan.progress.paused is not None:
         return Verdict(kind, "False", Reason.ROLLOUT_PAUSED, f"the rollout waits: {plan.progress.paused}")
     trouble = _trouble(snapshot)
@@ -180,12 +189,15 @@ def available(snapshot: Snapshot, plan: Plan) -> Verdict:
     | state | status | reason |
     |---|---|---|
     | nothing was ever accepted | False | NotAccepted |
+    | nothing runs before the weights are quantized | False | Quantizing, QuantizeFailed |
     | no gateway is ready | False | GatewayNotReady |
     | a role has no ready pod | False | <Role>NotReady |
     | else | True | Serving |
     """
     kind = ConditionType.AVAILABLE
     roles = served_roles(snapshot, plan)
+    if not roles and plan.quantizing is not None:
+        return Verdict(kind, "False", *_quantizing(plan.quantizing))
     if not roles:
         return Verdict(kind, "False", Reason.NOT_ACCEPTED, "no accepted spec yet")
     gateway = snapshot.deployment_of("")
@@ -248,11 +260,20 @@ def paused(plan: Plan) -> Verdict:
 
 
 def served_roles(snapshot: Snapshot, plan: Plan) -> tuple[str, ...]:
-    """Name the roles that must run: the spec's, or those of the last good children while the spec is refused."""
-    if plan.service is not None and not plan.refusals:
+    """Name the roles that must run: the spec's, or those of the last good children while the spec is refused or waits for
+    its weights."""
+    if plan.service is not None and not plan.refusals and plan.quantizing is None:
         return tuple(plan.service.spec.roles)
     pools = tuple(deployment.pool for deployment in snapshot.deployments if deployment.pool)
     return tuple(role for role in (PREFILL, DECODE, AGGREGATED) if role in pools)
+
+
+def _quantizing(waits: Quantizing) -> tuple[Reason, str]:
+    failed = waits.failed
+    if failed is None:
+        return Reason.QUANTIZING, str(waits)
+    remedy = f"correct the spec, or delete Job {failed.order.job} to try again"
+    return Reason.QUANTIZE_FAILED, f"{failed.order.recipe} could not be made ({remedy}): {failed.words}"
 
 
 def _trouble(snapshot: Snapshot) -> Trouble | None:

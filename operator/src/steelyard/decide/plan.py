@@ -5,7 +5,8 @@ Ordered rules, the first that holds decides:
 1. Paused (annotation `paused: "true"`): change nothing, report what is seen.
 2. Refused (unreadable or not acceptable): keep the children in force, repair their drift, create nothing new, scale
    nothing; say why.
-3. Accepted: the children in force are those of the current spec if their hash says so, else they are rendered anew;
+3. Weights are still to be quantized by a Job (`quantizing.py`): keep the children in force, and see to the Job.
+4. Accepted: the children in force are those of the current spec if their hash says so, else they are rendered anew;
    then scale by `replicas.py`.
 """
 
@@ -23,6 +24,7 @@ from steelyard.api.status import RolloutStatus
 from steelyard.decide import accept, fingerprint, replicas, rollout_pause
 from steelyard.decide.feasibility.judge import Judgement
 from steelyard.decide.feasibility.service import judged
+from steelyard.decide.quantizing import Quantizing, under_way
 from steelyard.decide.rollout import Rollout, rollout
 from steelyard.decide.rollout_pause import Judged
 from steelyard.decide.schedule import scheduled
@@ -46,6 +48,7 @@ class Plan:
     judgement: Judgement = Judgement()  # noqa: RUF009 (it is frozen)
     rollout: Rollout | None = None  # the replacement of pods by those of `keep`, and its next step
     progress: RolloutStatus | None = None  # how far it is, and whether it waits
+    quantizing: Quantizing | None = None  # Jobs that have to be done before the spec's children can be rendered
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,10 @@ def plan(
     engine_images: Mapping[str, str] = NO_IMAGES,
     moment: Moment = Moment(),
     node_cache: str | None = None,
+    quantize_image: str | None = None,
 ) -> Plan:
-    """Decide by the rules above; `engine_images` are those that the installation names, by spec.engine.name, and
-    `node_cache` the folder of nodes that it gives to models."""
+    """Decide by the rules above; `engine_images` are those that the installation names, by spec.engine.name,
+    `node_cache` the folder of nodes that it gives to models, and `quantize_image` what its Jobs run."""
     annotations = snapshot.service["metadata"].get("annotations") or {}
     paused = annotations.get(PAUSED) == "true"
     service, refusals = read(snapshot.service)
@@ -74,6 +78,7 @@ def plan(
         refusals = accept.refusals(service, snapshot.accelerators, judgement)
         refusals += accept.without_image(service, engine_images)
         refusals += accept.without_node_cache(service, node_cache)
+        refusals += accept.without_quantizer(service, quantize_image)
     if service is None or refusals:
         return Plan(
             service,
@@ -90,17 +95,20 @@ def plan(
     wanted = fingerprint.spec_hash(service, annotations.get(RENDER, ""))
     current = snapshot.current
     up_to_date = current is not None and current.spec_hash == wanted
+    quantizing = None if up_to_date or paused else under_way(service, snapshot.jobs)
+    stays = up_to_date or paused or quantizing is not None
     return Plan(
         service=service,
         paused=paused,
         refusals=(),
-        keep=current if up_to_date or paused else None,
-        render=not up_to_date and not paused,
+        keep=current if stays else None,
+        render=not stays,
         spec_hash=wanted,
-        scales=() if paused else _scales(snapshot, service, autoscaled, moment.now),
+        scales=() if paused or quantizing is not None else _scales(snapshot, service, autoscaled, moment.now),
         autoscaled=autoscaled,
         judgement=judgement,
-        **(_rolling(snapshot, service if autoscaled else None, moment) if up_to_date and not paused else {}),
+        quantizing=quantizing,
+        **(_rolling(snapshot, service if autoscaled else None, moment) if stays and not paused else {}),
     )
 
 

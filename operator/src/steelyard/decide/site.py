@@ -20,6 +20,9 @@ class Site:
     prometheus_namespace: str | None = None  # may read metrics of engines and gateways
     operator_namespace: str | None = None  # may read the gateways' demand
     node_cache: str | None = None  # folder of each node that keeps models; None: services may not use one
+    quantize_image: str | None = (
+        None  # steelyard-quantize; None: services may not have their weights quantized by a Job
+    )
     engine_images: Mapping[str, str] = field(default_factory=dict)  # of engines that are not ours, by spec.engine.name
 
     def image_of(self, engine: str) -> str:

@@ -65,6 +65,17 @@ class Pod:
 
 
 @dataclass(frozen=True)
+class Job:
+    """A Job that quantizes weights, by its name."""
+
+    name: str
+    done: bool
+    failed: bool
+    runs: bool  # its pod computes
+    words: str  # how far it is, what it waits for, or the last lines of its log where it failed; may be empty
+
+
+@dataclass(frozen=True)
 class Deployment:
     """One Deployment of the service: a pool of engines, or the gateway (`pool` is empty)."""
 
@@ -98,6 +109,7 @@ class Snapshot:
     deployments: tuple[Deployment, ...] = ()
     pods: tuple[Pod, ...] = ()
     revisions: tuple[Revision, ...] = ()  # oldest first
+    jobs: tuple[Job, ...] = ()
 
     @property
     def current(self) -> Revision | None:

@@ -11,13 +11,14 @@ from typing import Any
 
 from steelyard.api.labels import AGGREGATED, DECODE, GATEWAY_PORT, PREFILL
 from steelyard.api.reasons import ConditionType, EventReason, Reason
-from steelyard.api.status import Condition, Memory, RoleStatus, StartSeconds, Status
+from steelyard.api.status import Condition, Memory, QuantizeStatus, RoleStatus, StartSeconds, Status
 from steelyard.decide.conditions import Failure, Verdict, served_roles, verdicts
 from steelyard.decide.plan import Plan
 from steelyard.decide.replicas import CREATED_WITH
 from steelyard.decide.snapshot import Body, Snapshot
 
 MESSAGE_LIMIT = 4096
+PROGRESS_LIMIT = 1024
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,27 @@ def status(snapshot: Snapshot, plan: Plan, failure: Failure | None, now: datetim
         ready=f"{ready}/{desired}" if roles else None,
         memory=memory(plan),
         rollout=plan.progress,
+        quantization=quantization(plan) or None,
         conditions=conditions,
         **roles,  # type: ignore[arg-type]
     ).manifest()
+
+
+def quantization(plan: Plan) -> tuple[QuantizeStatus, ...]:
+    """The Jobs that the engines wait for."""
+    steps = plan.quantizing.steps if plan.quantizing is not None else ()
+    return tuple(
+        QuantizeStatus.read(
+            {
+                "job": step.order.job,
+                "recipe": step.order.recipe,
+                "folder": step.order.folder,
+                "state": step.state,
+                **({"progress": step.words[:PROGRESS_LIMIT]} if step.words else {}),
+            }
+        )
+        for step in steps
+    )
 
 
 def memory(plan: Plan) -> Memory | None:
@@ -142,6 +161,14 @@ def transitions(before: Mapping[str, Condition], after: Mapping[str, Any]) -> tu
         found.append(Note(EventReason.ROLLOUT_PAUSED, new["message"], warning=True))
     elif waited and not waits:
         found.append(Note(EventReason.ROLLOUT_RESUMED, new["message"]))
+    if new["reason"] == Reason.QUANTIZE_FAILED and (old is None or old.reason != Reason.QUANTIZE_FAILED):
+        found.append(Note(EventReason.QUANTIZE_FAILED, new["message"], warning=True))
+    elif (
+        old is not None
+        and old.reason == Reason.QUANTIZING
+        and new["reason"] not in (Reason.QUANTIZING, Reason.NOT_ACCEPTED)
+    ):
+        found.append(Note(EventReason.QUANTIZED, old.message))
     if new["reason"] == Reason.INTERNAL_ERROR and (old is None or old.reason != Reason.INTERNAL_ERROR):
         found.append(Note(EventReason.RECONCILE_FAILED, new["message"], warning=True))
     if new["reason"] == Reason.OUT_OF_MEMORY and (old is None or old.message != new["message"]):

@@ -126,6 +126,11 @@ class Api:
                 return found
             page = self._call("GET", resource.path(namespace), query=[*query, ("continue", token)])
 
+    def log(self, resource: Resource, namespace: str, pod: str, container: str, lines: int, size: int) -> str:
+        """Read the last lines of a container's log, at most `size` bytes of them."""
+        query = [("container", container), ("tailLines", str(lines)), ("limitBytes", str(size))]
+        return self._ask("GET", resource.path(namespace, pod, "log"), query=query).body.decode(errors="replace")
+
     def ask_for(self, resource: Resource, namespace: str | None) -> None:
         """Read at most one object; `Missing` where the kind is not installed, and the other errors as ever."""
         self._call("GET", resource.path(namespace), query=[("limit", "1")])
@@ -191,18 +196,26 @@ class Api:
         if body is not None:
             headers = {**HEADERS, "Content-Type": content_type}
             data = json.dumps(body, separators=(",", ":")).encode()
+        parsed: Body = decode(self._ask(method, path, query, headers, data).body)
+        return parsed
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        query: Sequence[tuple[str, str]] = (),
+        headers: Mapping[str, str] = HEADERS,
+        data: bytes = b"",
+    ) -> Answer:
+        """Send one request; give the answer if it is a good one."""
         try:
             answer = self._wire.exchange(method, _target(path, query), headers, data)
         except OSError as failure:
             raise Unreachable(0, f"{method} {path}: {failure or type(failure).__name__}") from failure
-        return self._parsed(method, path, answer)
-
-    def _parsed(self, method: str, path: str, answer: Answer) -> Body:
         self._told(method, answer)
         if not 200 <= answer.status < 300:
             raise error_of(answer.status, message_of(answer.body) or f"{method} {path}: HTTP {answer.status}")
-        parsed: Body = decode(answer.body)
-        return parsed
+        return answer
 
 
 def _target(path: str, query: Sequence[tuple[str, str]]) -> str:

@@ -38,6 +38,7 @@ POD = Resource("Pod", "", "v1", "pods")
 EVENT = Resource("Event", "events.k8s.io", "v1", "events")
 LEASE = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 DEPLOYMENT = Resource("Deployment", "apps", "v1", "deployments")
+JOB = Resource("Job", "batch", "v1", "jobs")
 CONTROLLER_REVISION = Resource("ControllerRevision", "apps", "v1", "controllerrevisions")
 
 # The kinds of children, in the order in which they are applied: what a pod needs comes before the pod.
@@ -50,6 +51,7 @@ CHILD_KINDS = (
     Resource("NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies"),
     Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
     Resource("DaemonSet", "apps", "v1", "daemonsets"),
+    JOB,
     DEPLOYMENT,
 )
 

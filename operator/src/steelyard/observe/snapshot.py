@@ -20,6 +20,7 @@ from steelyard.api.accelerator import Accelerator
 from steelyard.decide.snapshot import Deployment, Revision, Snapshot
 from steelyard.observe.client import Api, Body
 from steelyard.observe.first_ready import Known, first_ready
+from steelyard.observe.jobs import job_of, of_a_job
 from steelyard.observe.pods import deployment_trouble, over, pod_of
 from steelyard.observe.resources import (
     ACCELERATOR,
@@ -27,6 +28,7 @@ from steelyard.observe.resources import (
     CONTROLLER_REVISION,
     DEPLOYMENT,
     INFERENCE_SERVICE,
+    JOB,
     POD,
 )
 
@@ -104,13 +106,15 @@ def observe(
     revisions = sorted(
         (body for body in stored if _owned_by(body, uid)), key=lambda body: int(body.get("revision") or 0)
     )
-    pods = [body for body in api.list(POD, namespace, ours) if not over(body)]
+    there = api.list(POD, namespace, ours)
+    pods = [body for body in there if not over(body) and not of_a_job(body)]
     readiness = first_ready(pods, ready_before)
     snapshot = Snapshot(
         service=service,
         accelerators=_accelerators(api, service, settled if ACCELERATOR.kind in leave_out else None),
         deployments=tuple(_deployment(body) for (kind, _), body in children.items() if kind == "Deployment"),
         pods=tuple(pod_of(body, readiness.get(body["metadata"]["uid"])) for body in pods),
+        jobs=tuple(job_of(api, body, there) for (kind, _), body in children.items() if kind == JOB.kind),
         revisions=(known.revision,) if known is not None else tuple(_revision(body) for body in revisions),
     )
     return Observation(snapshot, children, tuple(revisions), tuple(pods), leave_out, readiness)

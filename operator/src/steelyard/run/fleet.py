@@ -54,6 +54,8 @@ def view(seen: Observation, plan: Plan, before: View | None) -> View:
     gateways = tuple(gateway for body in seen.pods if (gateway := gateway_of(body)) is not None)
     asked = {d.pool: d.replicas for d in snapshot.deployments if d.pool and d.replicas_written}
     free = plan.service is not None and not plan.paused and not plan.refusals
+    if plan.service is not None and plan.quantizing is not None:
+        free = free and plan.service.spec.roles.keys() <= asked.keys()  # the pools of the spec are not all there yet
     return View(
         body={
             "apiVersion": snapshot.service["apiVersion"],

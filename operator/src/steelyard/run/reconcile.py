@@ -14,7 +14,7 @@ from steelyard.apply.children import Changes, Claim, Owner, bring, claim, rehear
 from steelyard.apply.report import ALONE, RECONCILE, release, tell, write_status
 from steelyard.apply.revisions import keep_latest, store
 from steelyard.apply.scale import scale
-from steelyard.build import render
+from steelyard.build import quantize, render
 from steelyard.build.pacing import paced
 from steelyard.decide import plan as planning
 from steelyard.decide import rollout_pause
@@ -24,8 +24,8 @@ from steelyard.decide.outcome import Rejected, Waiting
 from steelyard.decide.replicas import GATEWAY_POOL, Scale
 from steelyard.decide.rollout import rollout
 from steelyard.decide.site import Site
-from steelyard.observe.client import Api, Denied, Malformed, NotLeading, Unreachable
-from steelyard.observe.resources import CONTROLLER_REVISION
+from steelyard.observe.client import Api, Body, Denied, Malformed, NotLeading, Unreachable
+from steelyard.observe.resources import CONTROLLER_REVISION, JOB
 from steelyard.observe.snapshot import Observation, Settled, observe, settled
 from steelyard.run import metrics
 from steelyard.run.fleet import Fleet, view
@@ -34,6 +34,7 @@ from steelyard.run.starts import Starts
 
 FAULTS_UNTIL_TOLD = 3  # an error of ours is shown in status once it happened this often in a row
 NAMESPACE_GOING_SECONDS = 10.0
+QUANTIZING_SECONDS = 5.0  # between looks at a Job that quantizes weights: its log tells nobody
 ROLLING_SECONDS = 5.0  # between looks at a rollout that may have to wait
 SCHEDULE_SECONDS = 30.0  # between looks at a service with known peaks, where no autoscaler ticks
 LISTED = 6  # children named one by one in an event
@@ -92,6 +93,8 @@ class Reconciler:
         again, outcome = self.resync_seconds, "refused" if plan.refusals else "done"
         if plan.rollout is not None and rollout_pause.waits(plan.service):
             again = ROLLING_SECONDS
+        elif plan.quantizing is not None and plan.quantizing.failed is None:
+            again = QUANTIZING_SECONDS
         elif plan.service is not None and plan.service.spec.autoscaling.schedule and self.fleet is None:
             again = min(again, SCHEDULE_SECONDS)
         try:
@@ -118,7 +121,7 @@ class Reconciler:
         self._report(seen, plan, failure, done, now, silent=fault is not None and failure is None)
         if fault is not None:
             raise fault
-        quiet = failure is None and not done.changes and plan.rollout is None
+        quiet = failure is None and not done.changes and plan.rollout is None and plan.quantizing is None
         if plan.keep is not None and not plan.paused and quiet:
             self.rest.settled((namespace, name), settled(seen, plan.keep))
         return Result(again, int(seen.snapshot.service["metadata"].get("generation") or 0), outcome)
@@ -137,13 +140,17 @@ class Reconciler:
             return None
         judged = self.fleet.judged((namespace, name)) if self.fleet is not None else None
         moment = planning.Moment(now.timestamp(), judged)
-        images, nodes = self.site.engine_images, self.site.node_cache
-        return seen, planning.plan(seen.snapshot, self.fleet is not None, images, moment, nodes)
+        images, nodes, quantizer = self.site.engine_images, self.site.node_cache, self.site.quantize_image
+        return seen, planning.plan(seen.snapshot, self.fleet is not None, images, moment, nodes, quantizer)
 
     def _carry_out(self, seen: Observation, plan: planning.Plan, done: Done) -> None:
         snapshot = seen.snapshot
         meta = snapshot.service["metadata"]
         owner = Owner(meta["name"], meta["namespace"], meta["uid"])
+        if plan.quantizing is not None and plan.keep is None:
+            jobs = {key: body for key, body in seen.children.items() if key[0] == JOB.kind}
+            bring(self.api, owner, claim(self.api, owner, self._jobs(plan), seen.children), jobs, done.changes)
+            return
         if not plan.render and plan.keep is None:
             return
         if plan.render or CONTROLLER_REVISION.kind not in seen.left_out:  # else all is as it was when it was in place
@@ -153,6 +160,12 @@ class Reconciler:
             target = names.engines(owner.name, step.pool) if step.pool != GATEWAY_POOL else names.gateway(owner.name)
             scale(self.api, owner.namespace, target, step.replicas)
             done.scaled.append(step)
+
+    def _jobs(self, plan: planning.Plan) -> list[Body]:
+        """The Jobs that the spec's children wait for."""
+        if plan.service is None or plan.quantizing is None:
+            return []
+        return [quantize.job(plan.service, step.order, self.site) for step in plan.quantizing.steps]
 
     def _claims(self, seen: Observation, plan: planning.Plan, owner: Owner) -> list[Claim]:
         """Find the children that are wanted: rendered and stored now, or those in force."""
@@ -169,7 +182,9 @@ class Reconciler:
             return claims
         stored = plan.keep.children if plan.keep is not None else ()
         held = plan.progress is not None and plan.progress.paused is not None
-        wanted = (paced(dict(child), plan.rollout, held) for child in stored if child["kind"] not in seen.left_out)
+        wanted = [paced(dict(child), plan.rollout, held) for child in stored if child["kind"] not in seen.left_out]
+        kept = {child["metadata"]["name"] for child in wanted if child["kind"] == JOB.kind}
+        wanted += [body for body in self._jobs(plan) if body["metadata"]["name"] not in kept]
         return claim(self.api, owner, wanted, seen.children)
 
     def _report(
@@ -198,7 +213,7 @@ class Reconciler:
 
 def _as_settled(seen: Observation, plan: planning.Plan, before: Settled | None) -> bool:
     """Whether a look that left something out found the children in force and the Deployments as they were in place."""
-    if before is None or plan.keep is None or plan.keep.name != before.revision.name:
+    if before is None or plan.keep is None or plan.quantizing is not None or plan.keep.name != before.revision.name:
         return False
     return CONTROLLER_REVISION.kind not in seen.left_out or seen.deployments_hash == before.deployments
 

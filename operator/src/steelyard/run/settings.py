@@ -22,6 +22,8 @@ class Images(Record):
 
     gateway: Annotated[str, Field(min_length=1)]
     engine: Annotated[str, Field(min_length=1)]
+    quantize: Annotated[str, Field(min_length=1)] | None = None
+    """What Jobs that quantize weights run. None: there are none."""
     engines: dict[EngineName, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
     """Images of engines that are not ours, by spec.engine.name. Default: the projects' own."""
 
@@ -92,6 +94,7 @@ class Settings(Record):
             prometheus_namespace=self.prometheus_namespace,
             operator_namespace=operator_namespace,
             node_cache=self.node_cache,
+            quantize_image=self.images.quantize,
             engine_images={str(name): image for name, image in self.images.engines.items()},
         )
 

@@ -2,7 +2,8 @@
 
 from steelyard.api.engine import EnvSource, EnvVar
 from steelyard.api.names import OWN_CONTAINERS, OWN_FOLDERS, OWN_VOLUMES
-from steelyard.api.roles import PodSpec, Resources, TemplateContainer, TemplateMetadata, Volume
+from steelyard.api.resources import Resources
+from steelyard.api.roles import PodSpec, TemplateContainer, TemplateMetadata, Volume
 from steelyard.api.rules.rule import Rule, decode, pod, spec
 
 # The operator's folders as a pattern that also finds //etc//steelyard.

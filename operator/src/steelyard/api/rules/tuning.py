@@ -1,6 +1,7 @@
-"""Rules on the cache, speculation, the hand-off and rollouts: fields that have a meaning only beside another one."""
+"""Rules on cache, speculation, number formats, hand-off and rollouts: fields that have a meaning only beside another one."""
 
 from steelyard.api.cache import Eviction, Offload
+from steelyard.api.number_formats import Quantization
 from steelyard.api.rollout import Rollout
 from steelyard.api.rules.rule import Rule, spec
 from steelyard.api.speculation import Speculation
@@ -129,4 +130,17 @@ _MOVES = (
     ),
 )
 
-TUNING_RULES = (*_CACHE, *_SPECULATION, *_MOVES)
+_NUMBERS = (
+    Rule(
+        name="job-only-with-source-job",
+        on=Quantization,
+        cel="!has(self.job) || (has(self.source) && self.source == 'Job')",
+        message="quantization.job says how source Job is done; set that source beside it, or remove it",
+        accept=spec(quantization={"source": "Job", "weights": "fp8", "job": {"claim": "quantized"}}),
+        reject=spec(quantization={"weights": "fp8", "job": {"claim": "quantized"}}),
+        field="job",
+        reason="FieldValueForbidden",
+    ),
+)
+
+TUNING_RULES = (*_CACHE, *_SPECULATION, *_MOVES, *_NUMBERS)

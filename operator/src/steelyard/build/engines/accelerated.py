@@ -68,7 +68,7 @@ def startup_seconds(service: InferenceService, role_name: str) -> int:
         return UNKNOWN_START_SECONDS
     written = service.spec.quantization_of(role_name)
     name = written.weights or "auto"
-    bits = WEIGHTS[name].bits if written.source == "Checkpoint" and name in WEIGHTS else SIXTEEN_BITS
+    bits = WEIGHTS[name].bits if written.source != "Load" and name in WEIGHTS else SIXTEEN_BITS
     return BASE_START_SECONDS + ceil(shape.parameters * bits / 8 / READ_BYTES_PER_SECOND)
 
 

@@ -9,6 +9,7 @@ from math import ceil, floor
 
 from steelyard.api.accelerator import Accelerator
 from steelyard.api.labels import ENGINE_PORT, KV_PORT
+from steelyard.api.resources import Resources
 from steelyard.api.roles import Role
 from steelyard.api.service import InferenceService
 from steelyard.build.engines.parts import POD_IDENTITY, PORTS, Body, Parts
@@ -44,7 +45,7 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
         settings[PROFILE_FILE] = json.dumps(content, indent=2) + "\n"
         mounts.append({"name": "settings", "mountPath": SETTINGS, "readOnly": True})
     else:
-        model = weights(service, site)
+        model = weights(service, site, role_name)
         volumes += model.volumes
         mounts += model.mounts
         init = model.init_containers
@@ -84,7 +85,12 @@ def threads(role: Role) -> int:
 
     More threads than cores spin against each other.
     """
-    cpu = role.resources.limits.get("cpu") or role.resources.requests.get("cpu")
+    return cores(role.resources)
+
+
+def cores(resources: Resources) -> int:
+    """Count the whole cores of a container by the same rule."""
+    cpu = resources.limits.get("cpu") or resources.requests.get("cpu")
     return max(1, floor(cpu.value)) if cpu is not None else 1
 
 

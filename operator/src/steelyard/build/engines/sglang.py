@@ -26,7 +26,7 @@ ALGORITHMS = {"ngram": "NGRAM", "draft": "STANDALONE", "eagle3": "EAGLE3", "mtp"
 def parts(service: InferenceService, role_name: str, role: Role, accelerator: Accelerator | None, site: Site) -> Parts:
     """Build the container of one role's engine."""
     del role
-    model = weights(service, site)
+    model = weights(service, site, role_name)
     spread = accelerated.spread(service, role_name, accelerator)
     volumes, mounts = adapter_volumes(service)
     drain, drained = accelerated.drain_command(service, role_name, GAUGES)

@@ -30,7 +30,7 @@ GAUGES = ("trtllm_num_requests_running", "trtllm_num_requests_waiting")
 def parts(service: InferenceService, role_name: str, role: Role, accelerator: Accelerator | None, site: Site) -> Parts:
     """Build the container of one role's engine."""
     del role
-    model = weights(service, site)
+    model = weights(service, site, role_name)
     spread = accelerated.spread(service, role_name, accelerator)
     drain, drained = accelerated.drain_command(service, role_name, GAUGES, METRICS_PAGE)
     args = [model.location, *(("--revision", model.revision) if model.revision else ())]

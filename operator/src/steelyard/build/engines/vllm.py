@@ -32,7 +32,7 @@ LOAD_TYPES = {"fp8": "fp8_per_tensor", "int8": "int8_per_channel_weight_only", "
 
 def parts(service: InferenceService, role_name: str, role: Role, accelerator: Accelerator | None, site: Site) -> Parts:
     """Build the container of one role's engine."""
-    model = weights(service, site)
+    model = weights(service, site, role_name)
     spread = accelerated.spread(service, role_name, accelerator)
     volumes, mounts = adapter_volumes(service)
     drain, drained = accelerated.drain_command(service, role_name, GAUGES)

@@ -8,6 +8,7 @@ from steelyard.build import security
 from steelyard.build.engines.parts import Body
 from steelyard.build.meta import FIRST_PROCESS
 from steelyard.decide.fingerprint import digest
+from steelyard.decide.quantizing import order_of
 from steelyard.decide.site import Site
 
 MODELS = "/models"
@@ -31,8 +32,19 @@ class Weights:
     env: tuple[Body, ...] = ()
 
 
-def weights(service: InferenceService, site: Site) -> Weights:
-    """Find the model. A hub's files go to the volume `models`, which lives as long as the pod."""
+def weights(service: InferenceService, site: Site, role_name: str) -> Weights:
+    """Find the model of a role: what a Job has quantized for it, else what the service names."""
+    order = order_of(service, role_name)
+    if order is None:
+        return source_weights(service, site)
+    volume = {"name": "models", "persistentVolumeClaim": {"claimName": order.claim, "readOnly": True}}
+    mount = {"name": "models", "mountPath": MODELS, "readOnly": True}
+    return Weights(f"{MODELS}/{order.folder}", None, (volume,), (mount,))
+
+
+def source_weights(service: InferenceService, site: Site, fetched: bool = False) -> Weights:
+    """Find the model that the service names. A hub's files go to the volume `models`, which lives as long as the pod; with
+    `fetched` an init container brings them there, for programs that fetch nothing themselves."""
     source = service.spec.model.source
     readable: Body = {"name": "models", "mountPath": MODELS, "readOnly": True}
     if isinstance(source, OciSource):
@@ -50,7 +62,7 @@ def weights(service: InferenceService, site: Site) -> Weights:
     if isinstance(source, PvcSource):
         volume = {"name": "models", "persistentVolumeClaim": {"claimName": source.claim, "readOnly": True}}
         return Weights(_inside(source.path), None, (volume,), (readable,))
-    if isinstance(source, HubSource) and service.spec.model.cache.kind != "none":
+    if isinstance(source, HubSource) and (fetched or service.spec.model.cache.kind != "none"):
         return _cached(service, source, site)
     volume, mount = {"name": "models", "emptyDir": {}}, {"name": "models", "mountPath": MODELS}
     if isinstance(source, HubSource):
@@ -64,9 +76,10 @@ def weights(service: InferenceService, site: Site) -> Weights:
 def _cached(service: InferenceService, source: HubSource, site: Site) -> Weights:
     """Have the loader see to it that the files are in the cache; the engine then reads a folder, and can change nothing there.
 
-    On nodes only the loader sees the whole folder of the installation: there it makes the namespace's own, as the user that
-    it runs as. (A hostPath that the kubelet creates is root's, and fsGroup changes no hostPath.) The kubelet resolves
-    `subPath` when a container starts, after the init containers, so the engine finds that folder and reaches no other.
+    Without a cache they are the pod's own. On nodes only the loader sees the whole folder of the installation: there it makes the
+    namespace's own, as the user that it runs as. (A hostPath that the kubelet creates is root's, and fsGroup changes no
+    hostPath.) The kubelet resolves `subPath` when a container starts, after the init containers, so the engine finds that
+    folder and reaches no other.
     """
     cache = service.spec.model.cache
     revision = source.revision or DEFAULT_REVISION
@@ -74,8 +87,10 @@ def _cached(service: InferenceService, source: HubSource, site: Site) -> Weights
     key = f"{name}-{digest([source.repository, revision, list(cache.files)])}"
     readable: Body = {"name": "models", "mountPath": MODELS, "readOnly": True}
     volume: Body = {"name": "models"}
-    if cache.kind == "claim":
-        folder = MODELS
+    folder = MODELS
+    if cache.kind == "none":
+        volume["emptyDir"] = {}
+    elif cache.kind == "claim":
         volume["persistentVolumeClaim"] = {"claimName": cache.claim}
     else:
         folder = f"{MODELS}/{service.namespace}"

@@ -1,0 +1,76 @@
+"""The Job that quantizes weights once, into a folder of a claim (`decide/quantizing.py`).
+
+Its pod brings the weights as an engine's would, runs `steelyard-quantize`, and is confined like every pod of ours. A run that was
+evicted or ran out of memory is started again and goes on after its last whole layer; what no repetition can help ends the Job at
+once. The end of its log is what the pod says of a failure. A finished Job stays with the children in force, as what they
+were made from.
+"""
+
+from steelyard.api.labels import COMPONENT
+from steelyard.api.service import InferenceService
+from steelyard.build import security, template
+from steelyard.build.engines.embedded import cores
+from steelyard.build.engines.weights import source_weights
+from steelyard.build.meta import FIRST_PROCESS, QUANTIZE, Body, child, pull_secrets
+from steelyard.decide.quantizing import Order
+from steelyard.decide.site import Site
+
+CONTAINER = "quantize"
+QUANTIZED = "/quantized"
+RETRIES = 3
+HOPELESS = (1, 2)  # exit statuses of steelyard-quantize: the model or the recipe cannot be used, wrong arguments
+
+
+def job(service: InferenceService, order: Order, site: Site) -> Body:
+    """Build one order's Job. `decide/accept.py` has seen to it that the installation has an image for it."""
+    model = source_weights(service, site, fetched=True)
+    volumes = [*model.volumes, {"name": "tmp", "emptyDir": {}}]
+    held = [volume for volume in volumes if volume.get("persistentVolumeClaim", {}).get("claimName") == order.claim]
+    if held:  # a claim that one pod names twice is never mounted
+        place = held[0]["name"]
+        volumes[volumes.index(held[0])] = {"name": place, "persistentVolumeClaim": {"claimName": order.claim}}
+    else:
+        place = "quantized"
+        volumes.append({"name": place, "persistentVolumeClaim": {"claimName": order.claim}})
+    samples = ("--samples", str(order.samples)) if order.samples is not None else ()
+    container = {
+        "name": CONTAINER,
+        "image": site.quantize_image,
+        "imagePullPolicy": site.image_pull_policy,
+        "command": [*FIRST_PROCESS, "steelyard-quantize"],
+        "args": [model.location, f"{QUANTIZED}/{order.folder}", "--recipe", order.recipe, "--reuse", *samples],
+        "env": [{"name": "OMP_NUM_THREADS", "value": str(cores(order.resources))}],
+        "volumeMounts": [
+            *model.mounts,
+            {"name": place, "mountPath": QUANTIZED},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 (a path in the container)
+        ],
+        "resources": template.amounts(order.resources),
+        "securityContext": security.CONTAINER,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    body = child(service, "batch/v1", "Job", order.job, {COMPONENT: QUANTIZE})
+    spec = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "restartPolicy": "Never",
+        "securityContext": security.POD,
+        **({"initContainers": list(model.init_containers)} if model.init_containers else {}),
+        "containers": [container],
+        "volumes": volumes,
+        **pull_secrets(site),
+    }
+    body["spec"] = {
+        "backoffLimit": RETRIES,
+        "podFailurePolicy": {
+            "rules": [
+                {
+                    "action": "FailJob",
+                    "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": list(HOPELESS)},
+                },
+                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+            ]
+        },
+        "template": {"metadata": {"labels": dict(body["metadata"]["labels"])}, "spec": spec},
+    }
+    return body

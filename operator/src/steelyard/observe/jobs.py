@@ -1,0 +1,76 @@
+"""How far a Job is that quantizes weights, by its own status, its newest pod's, and the last line of that pod's log."""
+
+import re
+from collections.abc import Sequence
+
+from steelyard.api.labels import COMPONENT
+from steelyard.decide.snapshot import Job, Weights
+from steelyard.observe.client import Api, ApiError, Body
+from steelyard.observe.pods import over, pod_of
+from steelyard.observe.resources import POD
+
+CONTAINER = "quantize"
+JOB_NAME = "batch.kubernetes.io/job-name"  # label of a Job's pods
+LAST_LINES = 5
+WORDS_LIMIT = 800
+LOG_BYTES = 4096
+_PROGRESS = re.compile(r"layer \d+ of \d+")
+
+
+def of_a_job(body: Body) -> bool:
+    """Whether a pod of the service is a Job's: it is no replica."""
+    return bool((body["metadata"].get("labels") or {}).get(COMPONENT) == CONTAINER)
+
+
+def job_of(api: Api, body: Body, pods: Sequence[Body]) -> Job:
+    """Read one Job; `pods` are the service's, those that are over included. The log is asked for only while it computes."""
+    name = body["metadata"]["name"]
+    status = body.get("status") or {}
+    held = {c["type"]: c for c in status.get("conditions") or [] if c.get("status") == "True"}
+    if "Complete" in held:
+        return Job(name, done=True, failed=False, runs=False, words="")
+    own = sorted(
+        (pod for pod in pods if (pod["metadata"].get("labels") or {}).get(JOB_NAME) == name),
+        key=lambda pod: str(pod["metadata"].get("creationTimestamp") or ""),
+    )
+    if failure := held.get("Failed") or held.get("FailureTarget"):
+        said = next((words for pod in reversed(own) if (words := _last_words(pod))), "")
+        return Job(name, False, failed=True, runs=False, words=said or str(failure.get("message") or ""))
+    going = next((pod for pod in reversed(own) if not over(pod)), None)
+    if going is None:
+        return Job(name, False, False, False, _last_words(own[-1]) if own else "")
+    if trouble := pod_of(going).trouble:
+        return Job(name, False, False, False, trouble.message)
+    if not _computes(going):
+        bringing = pod_of(going).weights is Weights.LOADING and (going.get("status") or {}).get("initContainerStatuses")
+        return Job(name, False, False, False, "its pod brings the weights" if bringing else "its pod starts")
+    return Job(name, False, False, True, _progress(api, going))
+
+
+def _computes(pod: Body) -> bool:
+    containers = (pod.get("status") or {}).get("containerStatuses") or []
+    return any("running" in (one.get("state") or {}) for one in containers if one["name"] == CONTAINER)
+
+
+def _progress(api: Api, pod: Body) -> str:
+    """The last layer that the log tells of. A log that cannot be read, or tells of none yet, is nothing."""
+    meta = pod["metadata"]
+    try:
+        log = api.log(POD, meta["namespace"], meta["name"], CONTAINER, LAST_LINES, LOG_BYTES)
+    except ApiError:
+        return ""
+    found = _PROGRESS.findall(log)
+    return found[-1] if found else ""
+
+
+def _last_words(pod: Body) -> str:
+    """The end of the log of the container that ended badly, as the kubelet put it into the pod's status."""
+    status = pod.get("status") or {}
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        for one in status.get(kind) or []:
+            ended = (one.get("state") or {}).get("terminated") or {}
+            if ended.get("exitCode"):
+                lines = [line.strip() for line in str(ended.get("message") or "").splitlines() if line.strip()]
+                told = "\n".join(lines[-LAST_LINES:])[-WORDS_LIMIT:]
+                return told or f"container {one['name']} ended with {ended.get('reason', '')} {ended['exitCode']}"
+    return str(status.get("message") or "")
