@@ -7,6 +7,7 @@ leader only; what it keeps in mind may be lost at any time, since it resumes fro
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -147,6 +148,7 @@ class Autoscaler:
             return
         lead = start_seconds(known.memory.learnt, prior=0.0)  # known peaks are begun that much earlier
         spec = known.scaled(scheduled(seen.service, now, lead), seen.accelerators)
+        metrics.show_promise(*key, spec.objectives, spec.limits, Counter(r.role for r in signal.replicas))
         if spec.limits.mode != "Off" and set(seen.pods.asked) >= set(spec.limits.roles):
             decision = law.decide(spec, signal, known.memory)
             if seen.rolling:
@@ -223,6 +225,7 @@ class Autoscaler:
         status["conditions"] = [
             condition(verdict, conditions.get(verdict.type), generation, moment).manifest() for verdict in verdicts
         ]
+        metrics.show_conditions(*key, status["conditions"])
         body = {**seen.body, "status": before}
         if write_status(self.api, body, status, AUTOSCALER):
             metrics.STATUS_WRITES.inc()

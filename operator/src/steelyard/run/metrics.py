@@ -1,9 +1,15 @@
 """The operator's own metrics. Names end in units; labels are bounded by the services and roles that exist."""
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from steelyard.api.reasons import ConditionType
 from steelyard.decide.attained import Attained
+from steelyard.decide.scale.bounds import accelerators
 from steelyard.decide.scale.decision import Decision
+from steelyard.decide.scale.signals import Limits, Objectives
 from steelyard.observe.wire import Answer
 
 REGISTRY = CollectorRegistry()
@@ -97,8 +103,38 @@ METRICS_AGE_SECONDS = Gauge(
     ["namespace", "service"],
     registry=REGISTRY,
 )
+CONDITION = Gauge(
+    "steelyard_condition",
+    "1 where a condition of a service is True, 0 where it is False; no series where it is unknown.",
+    ["namespace", "service", "type", "reason"],
+    registry=REGISTRY,
+)
+TARGET = Gauge(
+    "steelyard_objective_attainment_ratio",
+    "Share of requests that the spec asks to meet the objectives.",
+    ["namespace", "service"],
+    registry=REGISTRY,
+)
+OBJECTIVE_SECONDS = Gauge(
+    "steelyard_objective_seconds",
+    "Times that the spec promises: ttft, tpot.",
+    ["namespace", "service", "objective"],
+    registry=REGISTRY,
+)
+ACCELERATORS = Gauge(
+    "steelyard_accelerators",
+    "Accelerators of a service: used, by the replicas that are there, and budget, where the spec sets one.",
+    ["namespace", "service", "kind"],
+    registry=REGISTRY,
+)
 ROLE_CHANGES = Counter("steelyard_role_changes_total", "Replicas that were given another role.", registry=REGISTRY)
 
+_OF_SERVICES = (
+    REPLICAS, START_SECONDS, NEED, DECODE_SLOTS, ATTAINMENT, METRICS_AGE_SECONDS, CONDITION, TARGET, OBJECTIVE_SECONDS,
+    ACCELERATORS,
+)  # fmt: skip
+_shown: dict[tuple[str, str, str], tuple[str, str]] = {}
+"""By namespace, service and type of condition the status and the reason that its gauge shows."""
 STATES = ("desired", "ready", "starting", "draining")
 ROLES = ("prefill", "decode", "aggregated")
 
@@ -110,8 +146,9 @@ def count_call(method: str, answer: Answer) -> None:
     API_BYTES.labels("in").inc(answer.received)
 
 
-def show_replicas(namespace: str, service: str, status: dict[str, object]) -> None:
-    """Set the gauges of one service from its status; roles it does not have disappear."""
+def show_replicas(namespace: str, service: str, status: dict[str, Any]) -> None:
+    """Set the gauges of one service from its status: conditions and replicas; roles it does not have disappear."""
+    show_conditions(namespace, service, status.get("conditions", ()))
     for role in ROLES:
         counts = status.get(role)
         for state in STATES:
@@ -123,8 +160,39 @@ def show_replicas(namespace: str, service: str, status: dict[str, object]) -> No
 
 def forget_service(namespace: str, service: str) -> None:
     """Drop the series of a service that is gone."""
-    for gauge in (REPLICAS, START_SECONDS, NEED, DECODE_SLOTS, ATTAINMENT, METRICS_AGE_SECONDS):
+    for gauge in _OF_SERVICES:
         gauge.remove_by_labels({"namespace": namespace, "service": service})
+    for kind in ConditionType:
+        _shown.pop((namespace, service, kind), None)
+
+
+def show_conditions(namespace: str, service: str, conditions: Iterable[Mapping[str, object]]) -> None:
+    """Set the gauges of these conditions of a service; of others nothing changes. Costs nothing where they stand as before."""
+    for one in conditions:
+        key, now = (namespace, service, str(one["type"])), (str(one["status"]), str(one["reason"]))
+        before = _shown.get(key)
+        if now == before:
+            continue
+        _shown[key] = now
+        if before is not None:
+            CONDITION.remove(*key, before[1])
+        if now[0] != "Unknown":
+            CONDITION.labels(*key, now[1]).set(now[0] == "True")
+
+
+def show_promise(namespace: str, service: str, promised: Objectives, limits: Limits, used: Mapping[str, int]) -> None:
+    """Set what a spec promises, and the accelerators that its replicas take, `used` of each role, and may take."""
+    TARGET.labels(namespace, service).set(promised.attainment)
+    known, budget = {role: used.get(role, 0) for role in limits.roles}, limits.accelerators
+    for gauge, values in (
+        (OBJECTIVE_SECONDS, {"ttft": promised.ttft, "tpot": promised.tpot}),
+        (ACCELERATORS, {"used": accelerators(known, limits), "budget": budget}),
+    ):
+        for label, value in values.items():
+            if value is None:
+                gauge.remove(namespace, service, label)
+            else:
+                gauge.labels(namespace, service, label).set(value)
 
 
 def show_attainment(namespace: str, service: str, found: Attained | None) -> None:

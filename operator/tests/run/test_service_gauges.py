@@ -1,0 +1,81 @@
+"""What Prometheus reads of a service: its conditions, its promise, its accelerators; nothing stays of one that is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from scaled_world import ScaledWorld
+from steelyard.run import metrics
+
+BOUNDS = {"prefill": {"replicas": {"min": 1, "max": 8}}, "decode": {"replicas": {"min": 1, "max": 8}}}
+KEY, CHAT = ("team-a", "talk"), ("team-a", "chat")
+CONDITION = "steelyard_condition"
+
+
+def series(name: str, key: tuple[str, str]) -> dict[tuple[str, ...], float]:
+    """The samples of a gauge for one service, by its other labels."""
+    mine = dict(zip(("namespace", "service"), key, strict=True))
+    return {
+        tuple(value for label, value in sample.labels.items() if label not in mine): sample.value
+        for family in metrics.REGISTRY.collect()
+        for sample in family.samples
+        if sample.name == name and mine.items() <= sample.labels.items()
+    }
+
+
+@pytest.fixture(autouse=True)
+def _gone() -> Iterator[None]:
+    yield
+    metrics.forget_service(*KEY)
+
+
+def told(kind: str, status: str, reason: str) -> dict[str, object]:
+    return {"type": kind, "status": status, "reason": reason}
+
+
+@pytest.mark.parametrize(
+    ("given", "then", "because"),
+    [
+        ([("True", "Serving")], {("Available", "Serving"): 1}, "True is 1"),
+        ([("False", "GatewayNotReady")], {("Available", "GatewayNotReady"): 0}, "False is 0"),
+        ([("Unknown", "NotMeasured")], {}, "what is unknown has no value"),
+        ([("True", "Serving"), ("Unknown", "NotMeasured")], {}, "and what was known before is not told any more"),
+        (
+            [("True", "Serving"), ("False", "DecodeNotReady")],
+            {("Available", "DecodeNotReady"): 0},
+            "one series a condition: the reason before has none",
+        ),
+        ([("True", "Serving")] * 2, {("Available", "Serving"): 1}, "saying it again changes nothing"),
+    ],
+)
+def test_a_condition_is_one_series(
+    given: list[tuple[str, str]], then: dict[tuple[str, ...], float], because: str
+) -> None:
+    for status, reason in given:
+        metrics.show_conditions(*KEY, [told("Available", status, reason)])
+    assert series(CONDITION, KEY) == then, because
+
+
+def test_a_service_that_is_gone_and_comes_back_is_told_anew() -> None:
+    conditions = [told("Available", "True", "Serving"), told("Accepted", "True", "Valid")]
+    metrics.show_conditions(*KEY, conditions)
+    metrics.forget_service(*KEY)
+    assert series(CONDITION, KEY) == {}
+    metrics.show_conditions(*KEY, conditions)
+    assert series(CONDITION, KEY) == {("Available", "Serving"): 1, ("Accepted", "Valid"): 1}
+
+
+def test_a_tick_tells_what_is_promised_and_what_is_used() -> None:
+    made = ScaledWorld(BOUNDS | {"autoscaling": {"mode": "Auto", "budget": {"accelerators": 6}}})
+    made.look()
+    made.tick(4)
+    assert series("steelyard_accelerators", CHAT) == {("used",): 2, ("budget",): 6}
+    assert series("steelyard_objective_attainment_ratio", CHAT) == {(): 0.95}
+    seconds = series("steelyard_objective_seconds", CHAT)
+    assert seconds.keys() == {("ttft",), ("tpot",)}
+    assert seconds[("ttft",)] > seconds[("tpot",)] > 0
+    fresh = {key: value for key, value in series(CONDITION, CHAT).items() if key[0] == "MetricsFresh"}
+    assert fresh == {("MetricsFresh", "Fresh"): 1}
+    metrics.forget_service(*CHAT)
+    assert not any(series(name, CHAT) for name in ("steelyard_accelerators", "steelyard_objective_seconds"))
