@@ -79,3 +79,13 @@ def test_a_tick_tells_what_is_promised_and_what_is_used() -> None:
     assert fresh == {("MetricsFresh", "Fresh"): 1}
     metrics.forget_service(*CHAT)
     assert not any(series(name, CHAT) for name in ("steelyard_accelerators", "steelyard_objective_seconds"))
+
+
+def test_a_replica_that_stands_by_tells_nothing_of_services() -> None:
+    """What it knew while it led is old, and Prometheus would take it for one more answer."""
+    metrics.show_conditions(*KEY, [told("Available", "True", "Serving")])
+    metrics.show_age(*KEY, 3.0)
+    metrics.forget_services()
+    assert series(CONDITION, KEY) == {} == series("steelyard_metrics_age_seconds", KEY)
+    metrics.show_conditions(*KEY, [told("Available", "True", "Serving")])
+    assert series(CONDITION, KEY) == {("Available", "Serving"): 1}

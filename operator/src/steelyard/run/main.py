@@ -121,6 +121,7 @@ async def _lead(elector: Elector, health: Health, me: str, starts: Starts) -> No
         metrics.LEADING.set(leading)
         if not leading:
             starts.reset()
+            metrics.forget_services()
         await asyncio.sleep(STEP_SECONDS)
 
 

@@ -158,6 +158,13 @@ def show_replicas(namespace: str, service: str, status: dict[str, Any]) -> None:
                 REPLICAS.remove(namespace, service, role, state)
 
 
+def forget_services() -> None:
+    """Drop the series of all services: whoever leads tells them, and what another once knew is no longer so."""
+    for gauge in _OF_SERVICES:
+        gauge.clear()
+    _shown.clear()
+
+
 def forget_service(namespace: str, service: str) -> None:
     """Drop the series of a service that is gone."""
     for gauge in _OF_SERVICES:
