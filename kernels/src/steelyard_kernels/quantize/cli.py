@@ -2,7 +2,8 @@
 
 SOURCE is a folder with config.json, *.safetensors and tokenizer.json; TARGET a new folder. RECIPE is one of the presets fp8, int8,
 int4-gptq, int4-awq, nvfp4, mxfp4, nf4 and ternary (as an InferenceService's quantization.weights), or a YAML file that changes one.
-An interrupted run goes on when the same command is given again.
+An interrupted run goes on when the same command is given again. Exit status: 0 the checkpoint is there; 1 the input or the recipe
+cannot be used; 2 wrong arguments; 75 the disk failed, and the same command may go on; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,28 +19,28 @@ from pathlib import Path
 from tqdm import tqdm
 
 from steelyard_kernels.quantize import recipe as recipes
-from steelyard_kernels.quantize.errors import QuantizeError
-from steelyard_kernels.quantize.run import Job, describe, quantize
+from steelyard_kernels.quantize.errors import Busy, QuantizeError
+from steelyard_kernels.quantize.report import Report
+from steelyard_kernels.quantize.run import Job, Progress, describe, quantize
+
+TEMPORARY = 75  # as in sysexits.h: it may go better next time
+WAIT_SECONDS = 5.0  # between looks at what another run makes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0 done, 1 an error that was explained, 130 interrupted."""
+    """Returns the exit status."""
     options = _parser().parse_args(arguments)
     try:
         job = _job(options)
-        with tqdm(desc="layers", unit="layer", disable=options.quiet, file=sys.stderr) as bar:
-
-            def progress(done: int, total: int) -> None:
-                bar.total, bar.n = total, done
-                bar.refresh()
-
-            report = quantize(job, progress)
+        if (report := _made(job, options)) is None:
+            print(f"{job.target} is there already")
+            return 0
     except QuantizeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except OSError as error:
         print(f"error: {error}; finished layers are kept, and the same command goes on after them", file=sys.stderr)
-        return 1
+        return TEMPORARY
     except KeyboardInterrupt:
         print("interrupted: finished layers are kept, and the same command goes on after them", file=sys.stderr)
         return 130
@@ -49,6 +51,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"went on after layer {report.resumed_after} of an earlier run")
         print(f"wrote {job.target}", *report.lines(), sep="\n")
     return 0
+
+
+def _made(job: Job, options: argparse.Namespace) -> Report | None:
+    """Make the checkpoint; None where it is there already and that is enough, also because another run has just made it."""
+    while True:
+        if options.reuse and job.target.is_dir():
+            return None
+        try:
+            if options.quiet or not sys.stderr.isatty():
+                return quantize(job, _silent if options.quiet else _told)
+            with tqdm(desc="layers", unit="layer", file=sys.stderr) as bar:
+                return quantize(job, _shown(bar))
+        except Busy as error:
+            if not options.reuse:
+                raise
+            print(f"waits: {error}", file=sys.stderr, flush=True)
+            time.sleep(WAIT_SECONDS)
+
+
+def _silent(done: int, total: int) -> None:
+    """Say nothing."""
+
+
+def _told(done: int, total: int) -> None:
+    """One line a layer, for logs."""
+    print(f"layer {done} of {total}", file=sys.stderr, flush=True)
+
+
+def _shown(bar: tqdm) -> Progress:
+    def progress(done: int, total: int) -> None:
+        bar.total, bar.n = total, done
+        bar.refresh()
+
+    return progress
 
 
 def _job(options: argparse.Namespace) -> Job:
@@ -71,9 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("source", type=Path, metavar="SOURCE")
     parser.add_argument("target", type=Path, metavar="TARGET")
     parser.add_argument("--recipe", required=True, help="a preset's name or a YAML file")
-    parser.add_argument(
-        "--text", type=Path, help="calibration text (default: the help texts of Python's standard library)"
-    )
+    parser.add_argument("--text", type=Path, help="calibration text (default: the packaged sample)")
     parser.add_argument(
         "--evaluate", type=Path, help="text to measure perplexity on (default: the end of the calibration text)"
     )
@@ -84,9 +118,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--windows", type=int, default=16, help="windows that perplexity is measured on (default: 16)")
     parser.add_argument("--no-perplexity", action="store_true", help="do not measure perplexity")
+    parser.add_argument(
+        "--reuse", action="store_true", help="a TARGET that is there, or that another run is writing, is what is wanted"
+    )
     parser.add_argument("--restart", action="store_true", help="start anew instead of going on after finished layers")
     parser.add_argument("--device", default="cpu", help="where a layer is computed: cpu or cuda (default: cpu)")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    parser.add_argument(
+        "--quiet", action="store_true", help="say nothing of progress: no bar on a terminal, no line a layer elsewhere"
+    )
     parser.add_argument("--json", action="store_true", help="the report as one line of JSON")
     return parser
 

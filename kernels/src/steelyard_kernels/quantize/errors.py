@@ -3,3 +3,7 @@
 
 class QuantizeError(ValueError):
     """The input or the recipe cannot be used; the text names what, its value, and the remedy. Nothing was written."""
+
+
+class Busy(QuantizeError):
+    """Another process is writing the same checkpoint."""

@@ -16,7 +16,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from steelyard_kernels.quantize.errors import QuantizeError
+from steelyard_kernels.quantize.errors import Busy
 
 PROGRESS = "progress.json"
 
@@ -36,7 +36,7 @@ class WorkFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(self._lock)
-            raise QuantizeError(f"another run is writing {self.target}; wait for it or name another folder") from error
+            raise Busy(f"another run is writing {self.target}; wait for it or name another folder") from error
         self.progress = self._earlier()
         if not self.progress:
             for entry in self.path.iterdir():
