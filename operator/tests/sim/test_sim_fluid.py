@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from steelyard.decide.queue.judge import Objectives
+from steelyard.decide.queue.windows import ArrivalWindows
 from steelyard.sim import fluid, spec
 from steelyard.sim.engine import Engine
 from steelyard.sim.flow import Flow, Lengths
@@ -148,3 +149,14 @@ def test_lengths_say_how_many_requests_are_late_where_work_is():
     assert Lengths.of([(100, 10), (300, 30)], 1000, 5)[:3] == (1000, 5, pytest.approx(1.25))
     with pytest.raises(ValueError, match="no lengths"):
         Lengths.of([])
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=600))
+@settings(max_examples=30, deadline=None)
+def test_windows_of_steps_are_the_gateways_windows(tokens):
+    exact, steps = ArrivalWindows(), fluid.StepWindows()
+    for number, step in enumerate(tokens):
+        steps.steps.append(step)
+        for place in range(4):
+            exact.add(number + place / 4, step / 4)
+    assert steps.complete(float(len(tokens))) == exact.complete(float(len(tokens)))

@@ -61,11 +61,15 @@ def plan_command(
     ] = None,
     ttft: Annotated[
         float | None,
-        typer.Option(parser=seconds, metavar="DURATION", help="Objective: time to the first token. Default: 1s."),
+        typer.Option(
+            parser=seconds, metavar="DURATION", help="Objective: time to the first token. Without any objective: 1s."
+        ),
     ] = None,
     tpot: Annotated[
         float | None,
-        typer.Option(parser=seconds, metavar="DURATION", help="Objective: time per further token. Default: 50ms."),
+        typer.Option(
+            parser=seconds, metavar="DURATION", help="Objective: time per further token. Without any objective: 50ms."
+        ),
     ] = None,
     attainment: Annotated[
         float | None, typer.Option(help="Percent of requests that must meet both. Default: 95.")

@@ -70,7 +70,8 @@ def winner(found: Answer) -> str:
     if a == b:
         return f"a draw: apart ({split.option.ratio}) and together ({joined.option.ratio}) both take {a} accelerators"
     less, more, name = (a, b, "prefill and decode apart") if a < b else (b, a, "one pool that does both")
-    return f"{name} wins: {less} accelerators against {more} ({1 - less / more:.0%} fewer)"
+    count = "1 accelerator" if less == 1 else f"{less} accelerators"
+    return f"{name} wins: {count} against {more} ({1 - less / more:.0%} fewer)"
 
 
 def show(question: Planned, found: Answer, console: Console) -> None:

@@ -11,12 +11,13 @@ A late request has missed TTFT. TPOT is kept by admission. Late work is counted 
 prefix caches, preemption, failures, single slow requests, one pool that does both. Tests hold it to the simulation of requests.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import heappop
 from math import exp
 
 from steelyard.decide.queue.backlog import LATE_CREDIT
-from steelyard.decide.queue.windows import WINDOW_SECONDS
+from steelyard.decide.queue.windows import WINDOW_SECONDS, WINDOWS, ArrivalWindows
 from steelyard.sim.flow import STEP_SECONDS, Flow
 from steelyard.sim.gateway import CONVERTING_SHARE, Gateway, admitted
 from steelyard.sim.policies.policy import Policy
@@ -55,6 +56,19 @@ class Liquid(Replica):
         return self.load < EMPTY
 
 
+class StepWindows(ArrivalWindows):
+    """Arrival windows made from the tokens of whole steps, spread evenly; only when somebody asks, which few policies do."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        super().__init__()
+        self.steps = deque([0.0] * (WINDOWS // WINDOWS_A_STEP), WINDOWS // WINDOWS_A_STEP)
+
+    def complete(self, now_seconds: float) -> tuple[float, list[float]]:
+        """As `ArrivalWindows.complete`, at the end of a step."""
+        return now_seconds, [tokens / WINDOWS_A_STEP for tokens in self.steps for _ in range(WINDOWS_A_STEP)]
+
+
 class Fluid(World):
     """The world of one scenario and one load."""
 
@@ -89,11 +103,13 @@ class Fluid(World):
         self._served = self._made = self._spent = self._accounted = 0.0  # since the last account, and when that was
         super().__init__(scenario, lambda world, name, role, cache: Liquid(name, role, scenario.engine_of(role), world, cache),
                          router=Direct(round_robin=True, aggregated=False))  # fmt: skip
+        self._windows = StepWindows()
         self.gateways = [Gateway(scenario, 0)]
+        self.gateways[0].windows = self._windows
 
     def run(self, arrivals: Iterable[Arrival], progress: Callable[[Arrival], None] | None = None) -> None:
         """Let the load flow to its end; `arrivals` are of no meaning here, `progress` is told once a day of it."""
-        events, windows = self._events, self.gateways[0].windows
+        events, steps = self._events, self._windows.steps
         self._next = Arrival(self.flow.end, 1, 1)  # keeps the regular callbacks going
         tell = TELL_EVERY
         for number, tokens in enumerate(self.flow.steps()):
@@ -105,8 +121,7 @@ class Fluid(World):
                     self.now = when
                     handler(when, *arguments)
             self.now = now
-            for place in range(WINDOWS_A_STEP):
-                windows.add(now + place * WINDOW_SECONDS, tokens / WINDOWS_A_STEP)
+            steps.append(tokens)
             self._pass_on(self._read(tokens))
             if progress is not None and now >= tell:
                 progress(Arrival(now, 1, 1))
