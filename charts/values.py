@@ -85,13 +85,24 @@ class Prometheus(Record):
 
 
 class Monitoring(Record):
-    """Objects for an installed Prometheus operator."""
+    """Objects for an installed Prometheus operator and Grafana."""
 
     pod_monitors: bool = False
-    """Whether PodMonitors are installed, by which engines and gateways are scraped every 5 s. Needs the kind PodMonitor
-    (monitoring.coreos.com); without it, scrape the pods labelled app.kubernetes.io/managed-by=steelyard yourself."""
+    """Whether PodMonitors are installed, by which engines, gateways and the operator are scraped every 5 s. Needs the kind
+    PodMonitor (monitoring.coreos.com); without it, scrape the pods labelled app.kubernetes.io/managed-by=steelyard and the
+    operator's yourself."""
+    rules: bool = False
+    """Whether a PrometheusRule with the alerts is installed (rules/steelyard.yaml of this chart, which Prometheus also reads
+    by itself). Needs the kind PrometheusRule (monitoring.coreos.com)."""
+    runbooks: Annotated[str, Field(pattern=r"^(https?://\S+[^/\s])?$")] = ""
+    """Address under which you keep the pages of docs/runbooks; alerts then carry runbook_url with it. Empty: they name the
+    page in the project."""
+    dashboards: bool = False
+    """Whether dashboards for Grafana are installed, as ConfigMaps with the label grafana_dashboard: "1", which Grafana's
+    sidecar looks for."""
     labels: Labels = Field(default_factory=dict)
-    """Labels of the PodMonitors, by which your Prometheus selects them, such as release: kube-prometheus-stack."""
+    """Labels of the PodMonitors and the PrometheusRule, by which your Prometheus selects them, such as release:
+    kube-prometheus-stack."""
 
 
 class Account(Record):
@@ -133,7 +144,7 @@ class SteelyardValues(Record):
     tick_seconds: Annotated[float, Field(ge=1, le=300)] = 5
     """Seconds from one decision on replicas to the next."""
     monitoring: Monitoring = Monitoring()
-    """Objects for an installed Prometheus operator."""
+    """Objects for an installed Prometheus operator and Grafana."""
     resources: Resources = Resources(
         requests={"cpu": Quantity("50m"), "memory": Quantity("128Mi")}, limits={"memory": Quantity("512Mi")}
     )

@@ -3,6 +3,16 @@
 `python -m e2e.monitoring --name CLUSTER` installs it in the namespace `monitoring` and tells the operator of it.
 """
 
-from e2e.monitoring.install import NAMESPACE, URL, connect_operator, disconnect_operator, install, restart, stop, value
+from e2e.monitoring.install import (
+    NAMESPACE,
+    URL,
+    ask,
+    connect_operator,
+    disconnect_operator,
+    install,
+    restart,
+    stop,
+    value,
+)
 
-__all__ = ["NAMESPACE", "URL", "connect_operator", "disconnect_operator", "install", "restart", "stop", "value"]
+__all__ = ["NAMESPACE", "URL", "ask", "connect_operator", "disconnect_operator", "install", "restart", "stop", "value"]

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 from string import Template
+from textwrap import indent
+from typing import Any
 from urllib.parse import quote
 
 from rich.console import Console
@@ -19,7 +21,10 @@ _READY_SECONDS = 180
 def install(platform: Platform, console: Console) -> None:
     """Put Prometheus on the cluster and wait until it is ready; one that runs already is left as it is."""
     platform.cluster.load([image.archive(console)])
-    text = Template(_MANIFESTS.read_text()).substitute(image=image.reference(), namespace=NAMESPACE, user=image.USER)
+    rules = indent((CHARTS / "steelyard" / "rules" / "steelyard.yaml").read_text(), " " * 4).strip()
+    text = Template(_MANIFESTS.read_text()).substitute(
+        image=image.reference(), namespace=NAMESPACE, user=image.USER, rules=rules
+    )
     platform.apply(text, NAMESPACE)
     _wait(platform)
 
@@ -48,9 +53,14 @@ def restart(platform: Platform) -> None:
 
 def value(platform: Platform, query: str) -> float | None:
     """What a query answers with one value; None where it has none."""
-    path = f"/api/v1/namespaces/{NAMESPACE}/services/prometheus:9090/proxy/api/v1/query?query={quote(query)}"
-    found = json.loads(platform.kubectl("get", "--raw", path))["data"]["result"]
+    found = ask(platform, f"query?query={quote(query)}")["result"]
     return float(found[0]["value"][1]) if found else None
+
+
+def ask(platform: Platform, path: str) -> Any:
+    """The data of an answer of Prometheus' API."""
+    raw = f"/api/v1/namespaces/{NAMESPACE}/services/prometheus:9090/proxy/api/v1/{path}"
+    return json.loads(platform.kubectl("get", "--raw", raw))["data"]
 
 
 def _wait(platform: Platform) -> None:

@@ -9,9 +9,11 @@ machine is not the bottleneck.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from urllib.parse import urlencode
 
 import pytest
 from rich.console import Console
@@ -19,6 +21,7 @@ from steelyard.api.labels import COMPONENT, GATEWAY_METRICS_PORT, GATEWAY_PORT, 
 from steelyard.api.labels import SERVICE as SERVICE_LABEL
 from steelyard.observe.replicas import DELETION_COST
 
+from charts.boards import BOARDS
 from e2e import monitoring
 from e2e.cluster import create
 from e2e.cluster.local.cluster import LocalCluster
@@ -343,3 +346,31 @@ def test_a_lower_maximum_takes_replicas_away_at_once_and_no_request_is_lost(stag
     elastic.until("the way back to one replica each", lambda look: look.asked == {"prefill": 1, "decode": 1})
     elastic.until("the last one to have left", lambda look: len(look.pods) == 2)
     account(stage.loads["elastic"], at_least=BURST_RATE * BURST_SECONDS / 2)
+
+
+def test_the_alerts_are_in_force_and_the_dashboards_have_answers(stage: Stage) -> None:
+    """Everything that a panel shows was there within this day's last quarter of an hour, on a service with a real load."""
+    rules = [rule for group in monitoring.ask(stage.platform, "rules")["groups"] for rule in group["rules"]]
+    assert {rule["health"] for rule in rules} == {"ok"}, [rule for rule in rules if rule["health"] != "ok"]
+    assert "SteelyardObjectiveBurnFast" in {rule["name"] for rule in rules if rule["type"] == "alerting"}
+    panels = [panel for board in BOARDS.values() for row in board.rows.values() for panel in row]
+    empty = [
+        f"{panel.title}, {legend}: {query}"
+        for panel in panels
+        if panel.title not in ONLY_IN_TROUBLE
+        for legend, query in panel.queries.items()
+        if not answered(stage.platform, query)
+    ]
+    assert not empty
+
+
+ONLY_IN_TROUBLE = ("What needs somebody", "Limited", "Decisions that were limited")
+
+
+def answered(platform: Platform, query: str) -> bool:
+    """Whether a panel's query has an answer for the service."""
+    for variable, value in {"$__rate_interval": "30s", "$namespace": NAMESPACE, "$service": "elastic"}.items():
+        query = query.replace(variable, value)
+    now = time.time()
+    asked = urlencode({"query": query, "start": now - 900, "end": now, "step": 15})
+    return bool(monitoring.ask(platform, f"query_range?{asked}")["result"])

@@ -53,7 +53,7 @@ def installed(platform: Platform) -> Iterator[None]:
 
 def test_the_api_server_keeps_every_field(platform: Platform, installed: None, namespace: str) -> None:
     monitors = rendered()
-    assert {one["metadata"]["name"].rpartition("-")[2] for one in monitors} == {"engine", "gateway"}
+    assert {one["metadata"]["name"].rpartition("-")[2] for one in monitors} == {"engine", "gateway", "operator"}
     for monitor in monitors:
         monitor["metadata"]["namespace"] = namespace
         taken = platform.kubectl(

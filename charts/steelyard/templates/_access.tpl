@@ -70,6 +70,14 @@
 - apiGroups: ["apps"]
   resources: ["deployments/scale"]
   verbs: [patch]
+# pools whose replicas span nodes, where the kind is installed
+- apiGroups: ["leaderworkerset.x-k8s.io"]
+  resources: ["leaderworkersets"]
+  verbs: [get, list, create, patch, delete]
+# their replicas
+- apiGroups: ["leaderworkerset.x-k8s.io"]
+  resources: ["leaderworkersets/scale"]
+  verbs: [patch]
 # children of the current spec
 - apiGroups: ["apps"]
   resources: ["controllerrevisions"]

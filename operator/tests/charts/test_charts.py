@@ -331,9 +331,13 @@ def test_without_an_address_the_operator_has_no_prometheus(tmp_path: Path) -> No
 def test_pod_monitors_find_the_pods_that_the_operator_makes(given: dict[str, Any], namespaces: dict[str, Any]) -> None:
     """The labels and the names of ports are those of rendered engines and gateways."""
     wanted = {"podMonitors": True, "labels": {"release": "mine"}}
-    monitors = [o for o in rendered("steelyard", monitoring=wanted, **given) if o["kind"] == "PodMonitor"]
+    *monitors, own = [o for o in rendered("steelyard", monitoring=wanted, **given) if o["kind"] == "PodMonitor"]
     assert [monitor["spec"]["namespaceSelector"] for monitor in monitors] == [namespaces] * 2
-    assert {monitor["metadata"]["labels"]["release"] for monitor in monitors} == {"mine"}
+    assert {monitor["metadata"]["labels"]["release"] for monitor in (*monitors, own)} == {"mine"}
+    deployment = one(rendered("steelyard"), "Deployment")["spec"]["template"]
+    assert own["spec"]["selector"]["matchLabels"].items() <= deployment["metadata"]["labels"].items()
+    ports = {port["name"] for port in deployment["spec"]["containers"][0]["ports"]}
+    assert {endpoint["port"] for endpoint in own["spec"]["podMetricsEndpoints"]} <= ports
     service = InferenceService.read(service_body(simulated()))
     found = set()
     for child in render.children(service, ACCELERATORS, SITE):
