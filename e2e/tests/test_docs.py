@@ -54,8 +54,7 @@ def test_manifests_in_pages_are_admitted(page: Path) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=name)
 def test_an_example_renders(example: Path) -> None:
-    options = ["--leader-worker-sets"] if "--leader-worker-sets" in example.read_text() else []  # as the example says
-    done = CliRunner().invoke(app, ["render", "-f", str(example), *options])
+    done = CliRunner().invoke(app, ["render", "-f", str(example)])
     assert done.exit_code == 0, done.output
     kinds = {document["kind"] for document in yaml.safe_load_all(done.stdout)}
     assert {"Deployment", "Service", "ConfigMap", "NetworkPolicy"} <= kinds

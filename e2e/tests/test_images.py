@@ -69,7 +69,7 @@ def test_the_operator_starts_containers_as_their_images_do(example: Path) -> Non
 
     Images of engines that are not ours have no tini: the pod's pause is pid 1 for all its containers there.
     """
-    rendered = CliRunner().invoke(app, ["render", "--leader-worker-sets", "-f", str(example)])
+    rendered = CliRunner().invoke(app, ["render", "-f", str(example)])
     pods = [
         body["spec"]["template"]["spec"] for body in yaml.safe_load_all(rendered.stdout) if body["kind"] == "Deployment"
     ]

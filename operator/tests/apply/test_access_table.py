@@ -8,7 +8,7 @@ from typing import Any
 from memory_api import MemoryApi
 from operator_bodies import SITE, merged, service_body, simulated
 from quantize_world import put_pod, running
-from steelyard.api.labels import GROUP
+from steelyard.api.labels import GROUP, SERVICE
 from steelyard.apply.access import ACCESS
 from steelyard.apply.lease import Elector
 from steelyard.apply.roles import relabel
@@ -94,7 +94,14 @@ def used() -> set[Right]:
     operator("team-a", "job", 0, now)
     api.edit("InferenceService", "job", {"spec": {"quantization": {"weights": "int8"}}})
     operator("team-a", "job", 0, now)
-    for child in [body for (kind, _, _), body in api.objects.items() if kind in {r.kind for r in CHILD_KINDS}]:
+    wide = {**spec, "topology": "Aggregated", "parallelism": {"tensor": 16}}
+    api.put(service_body(wide, name="wide"))
+    operator("team-a", "wide", 0, now)
+    operator("team-a", "wide", 0, now)
+    api.edit("InferenceService", "wide", {"spec": {"parallelism": {"tensor": 8}}})
+    operator("team-a", "wide", 0, now)
+    kinds = {resource.kind for resource in CHILD_KINDS}
+    for child in [body for (kind, _, _), body in api.objects.items() if kind in kinds and _of(body) == "chat"]:
         api.put(merged(child, {"metadata": {"name": "left-over", "uid": f"uid-{child['kind']}"}}))
     operator("team-a", "chat", 0, now)
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "team-a"}, "spec": {}}
@@ -110,6 +117,11 @@ def used() -> set[Right]:
     }
     by_owner_references = {(GROUP, "inferenceservices/finalizers", "update")}
     return api.used | watched | by_owner_references | given_on(api)
+
+
+def _of(body: Body) -> str:
+    """The service that a child belongs to."""
+    return str(body["metadata"]["labels"][SERVICE])
 
 
 def given_on(api: MemoryApi) -> set[Right]:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 from operator_bodies import KNOWN, SITE
-from steelyard.api.reasons import Reason
 from steelyard.api.service import InferenceService
 from steelyard.build.render import children
 from steelyard.decide.accept import refusals
@@ -15,10 +14,6 @@ from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "docs" / "examples").glob("*.yaml"))
-
-
-# Printed by `steelyard render --leader-worker-sets` for applying by hand; the operator refuses it with that advice.
-LET = {"deepseek-wide-ep-gb200": {Reason.SPANS_NODES}}
 
 
 class Manifest(SingleFileSnapshotExtension):
@@ -39,6 +34,6 @@ def test_example(path: Path, manifests: SnapshotAssertion) -> None:
     for body in yaml.safe_load_all(path.read_text()):
         if body["kind"] == "InferenceService":
             service = InferenceService.read(body)
-            assert {refusal.reason for refusal in refusals(service, KNOWN)} <= LET.get(path.stem, set())
+            assert refusals(service, KNOWN) == ()
             texts.append(yaml.safe_dump_all(children(service, KNOWN, SITE), sort_keys=False, width=120))
     assert "---\n".join(texts) == manifests

@@ -108,3 +108,21 @@ def test_files_inside_manifests_are_readable() -> None:
     result = run("-f", "-", text=yaml.safe_dump(service_body()))
     assert "gateway.json: |\n" in result.stdout
     assert "&id" not in result.stdout
+
+
+def test_engines_images_are_named_as_an_installation_names_them() -> None:
+    spec = {**BASES["tensorrt-llm"], "engine": {"name": "tensorrt-llm", "image": None}}
+    text = yaml.safe_dump(service_body(spec))
+    assert "images.engines.tensorrt-llm" in run("-f", "-", text=text).stderr
+    done = run("-f", "-", "--engines", "tensorrt-llm=mirror/trt:1", "--engines", "vllm=mirror/vllm:2", text=text)
+    assert done.exit_code == 0, done.output
+    pods = [body for body in yaml.safe_load_all(done.stdout) if body["kind"] == "Deployment"]
+    images = {one["image"] for body in pods for one in body["spec"]["template"]["spec"]["containers"]}
+    assert images == {"mirror/trt:1", "steelyard/gateway"}
+
+
+@pytest.mark.parametrize("named", ["vllm", "vllm=", "llama-cpp=mine:1", "nobody=image:1"])
+def test_an_engine_that_has_no_image_of_its_own_to_name_is_refused(named: str) -> None:
+    done = run("-f", "-", "--engines", named, text=yaml.safe_dump(service_body()))
+    assert done.exit_code == 2
+    assert "NAME=IMAGE" in done.output

@@ -14,7 +14,7 @@ from steelyard.decide.accept import refusals
 
 CASES: list[tuple[str, dict[str, Any], set[Reason], int]] = [
     ("one node holds it", {"tensor": 8}, set(), 8),
-    ("two nodes (kserve/kserve#4226, C12)", {"tensor": 16}, {Reason.SPANS_NODES}, 8),
+    ("two nodes (kserve/kserve#4226, C12)", {"tensor": 16}, set(), 8),
     ("they do not share evenly", {"tensor": 4, "pipeline": 3}, {Reason.INVALID_SPEC}, 6),
 ]
 

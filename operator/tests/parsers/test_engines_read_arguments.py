@@ -14,7 +14,6 @@ import pytest
 import yaml
 from engine_bodies import BASES, Spec, with_sample
 from operator_bodies import KNOWN, SITE, merged, service
-from steelyard.api.reasons import Reason
 from steelyard.api.service import InferenceService
 from steelyard.build.engines import choose
 from steelyard.catalog.abilities import ABILITIES
@@ -62,7 +61,7 @@ def lists(engine: str) -> Iterator[tuple[str, list[str]]]:
     """Argument lists of all pods, with what the kubelet puts into them."""
     services = [*((name, service(spec)) for name, spec in specs(engine)), *examples(engine)]
     for name, of in services:
-        if any(refusal.reason != Reason.SPANS_NODES for refusal in refusals(of, KNOWN)):
+        if refusals(of, KNOWN):
             continue
         for role in of.spec.roles:
             parts = choose.parts(of, role, KNOWN[of.spec.accelerator_of(role)], SITE)

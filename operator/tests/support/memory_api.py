@@ -17,7 +17,7 @@ from typing import Any
 from field_ownership import Manager, Owners, applied, records, updated
 from operator_bodies import merged
 from steelyard.observe.client import Api, Body, Conflict, Malformed, Missing
-from steelyard.observe.resources import BY_KIND, DEPLOYMENT, EVENT, Resource
+from steelyard.observe.resources import BY_KIND, EVENT, POOLS, Resource
 
 Key = tuple[str, str, str]  # kind, namespace, name
 IMMUTABLE = {
@@ -27,7 +27,16 @@ IMMUTABLE = {
     "RoleBinding": ("roleRef",),
 }
 GENERATIONS = frozenset(
-    {"Deployment", "DaemonSet", "Job", "NetworkPolicy", "PodDisruptionBudget", "InferenceService", "Accelerator"}
+    {
+        "Deployment",
+        "DaemonSet",
+        "Job",
+        "LeaderWorkerSet",
+        "NetworkPolicy",
+        "PodDisruptionBudget",
+        "InferenceService",
+        "Accelerator",
+    }
 )
 SERVICE_DEFAULTS = {"spec": {"type": "ClusterIP", "sessionAffinity": "None"}}
 
@@ -44,6 +53,7 @@ class MemoryApi(Api):
         self.writes: list[str] = []
         self.events: list[tuple[str, str]] = []
         self.told: list[tuple[str, Body]] = []  # what watches would hear: ADDED, MODIFIED or DELETED, and the object
+        self.missing: set[str] = set()  # kinds that are not installed
         self.logs: dict[tuple[str, str], str] = {}  # by pod and container
         self.fail_next: Exception | None = None  # of the next apply
         self.before: Callable[[str, str], None] = _nothing
@@ -100,6 +110,7 @@ class MemoryApi(Api):
     def get(self, resource: Resource, namespace: str | None, name: str) -> Body:
         place = f"{resource.kind}/{name}"
         self.before("get", place)
+        self._installed(resource)
         try:
             return copy.deepcopy(self.objects[self._key(resource, namespace, name)])
         except KeyError:
@@ -107,6 +118,7 @@ class MemoryApi(Api):
 
     def list(self, resource: Resource, namespace: str | None, labels: str | None = None) -> Sequence[Body]:
         self.before("list", resource.kind)
+        self._installed(resource)
         wanted = dict(pair.split("=") for pair in labels.split(",")) if labels else {}
         return [
             copy.deepcopy(body)
@@ -132,6 +144,7 @@ class MemoryApi(Api):
         place = f"{resource.kind}/{meta['name']}" + (f"/{subresource}" if subresource else "")
         verb = "rehearse" if rehearse else "apply"
         self.before(verb, place)
+        self._installed(resource)
         if self.fail_next is not None:
             failure, self.fail_next = self.fail_next, None
             raise failure
@@ -193,6 +206,10 @@ class MemoryApi(Api):
         self.after("delete", place)
 
     # How it is kept.
+
+    def _installed(self, resource: Resource) -> None:
+        if resource.kind in self.missing:
+            raise Missing(404, "the server could not find the requested resource")
 
     def _apply(self, resource: Resource, body: Body, manager: Manager, rehearse: bool) -> Body:
         meta = body["metadata"]
@@ -269,7 +286,7 @@ class MemoryApi(Api):
 
 def _defaulted(resource: Resource, body: Body) -> Body:
     """Fill in the defaults that our code could trip over: nobody owns them."""
-    if resource is DEPLOYMENT:
+    if resource in POOLS:
         body.setdefault("spec", {}).setdefault("replicas", 1)
     return merged(SERVICE_DEFAULTS, body) if resource.kind == "Service" else body
 

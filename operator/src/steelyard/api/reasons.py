@@ -36,7 +36,7 @@ class Reason(StrEnum):
     ROLES_INCOMPATIBLE = "RolesIncompatible"  # KV cannot pass from prefill to decode
     ENGINE_SETTING_CONFLICT = "EngineSettingConflict"  # args, env or template set what a typed field owns
     SETTING_NOT_SUPPORTED = "SettingNotSupported"  # the engine, or this operator, lacks what a typed field asks for
-    SPANS_NODES = "SpansNodes"  # a replica needs several nodes, which the operator does not make yet
+    SPANS_NODES = "SpansNodes"  # a replica needs several nodes, and the cluster lacks the kind for that
     NAME_TAKEN = "NameTaken"  # a child's name belongs to an object of somebody else
     # ModelReady
     WEIGHTS_LOADED = "WeightsLoaded"

@@ -25,6 +25,8 @@ class Access:
 
 CHILD = ("get", "list", "watch", "create", "patch", "delete")
 LOOK = ("get", "list", "watch")
+OWN = ("get", "list", "create", "patch", "delete")  # not watched
+LWS = "leaderworkerset.x-k8s.io"
 
 ACCESS: tuple[Access, ...] = (
     Access(GROUP, "inferenceservices", LOOK, "what users ask for"),
@@ -52,6 +54,8 @@ ACCESS: tuple[Access, ...] = (
     Access("batch", "jobs", CHILD, "weights that are quantized once, before the engines start"),
     Access("", "pods/log", ("get",), "how far such a Job is: the last line of its log"),
     Access("apps", "deployments/scale", ("patch",), "replicas, the only place where the operator writes them"),
+    Access(LWS, "leaderworkersets", OWN, "pools whose replicas span nodes, where the kind is installed"),
+    Access(LWS, "leaderworkersets/scale", ("patch",), "their replicas"),
     Access("apps", "controllerrevisions", CHILD, "children of the current spec"),
     Access("events.k8s.io", "events", ("create",), "tell transitions to users"),
     Access("coordination.k8s.io", "leases", ("get", "create", "update"), "one leader of two replicas", scope="own"),

@@ -4,7 +4,7 @@ In this order a scale-down takes the replicas that were chosen: the ReplicaSet c
 cost. A step that fails is decided anew at the next tick; a pool whose chosen pods could not be marked is not shrunk.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from steelyard.api import names
@@ -26,9 +26,16 @@ class Carried:
 
 
 def carry_out(
-    api: Api, namespace: str, service: str, engines: Iterable[Engine], asked: Mapping[str, int], decision: Decision
+    api: Api,
+    namespace: str,
+    service: str,
+    engines: Iterable[Engine],
+    asked: Mapping[str, int],
+    decision: Decision,
+    grouped: Collection[str] = (),
 ) -> Carried:
-    """Do what differs from what is there; raises `ApiError` in the middle when the API server fails."""
+    """Do what differs from what is there; raises `ApiError` in the middle when the API server fails. Of `grouped` pools,
+    LeaderWorkerSets, the replica of the highest number goes, whichever was chosen."""
     if not decision.act:
         return Carried()
     known = {engine.replica.name: engine for engine in engines}
@@ -40,7 +47,7 @@ def carry_out(
     scaled = []
     for pool, number in decision.pools.items():
         if number != asked.get(pool) and pool not in unmarked:
-            scale(api, namespace, names.engines(service, pool), number)
+            scale(api, namespace, names.engines(service, pool), number, pool in grouped)
             scaled.append(f"{pool} {asked.get(pool, 0)}→{number}")
     return Carried(relabelled, tuple(scaled))
 

@@ -11,9 +11,13 @@ from steelyard.api.labels import FIELD_MANAGER, MANAGED_BY, MANAGER, SERVICE, SP
 from steelyard.api.reasons import Reason
 from steelyard.apply.drift import difference, stamped
 from steelyard.decide.outcome import Rejected, Waiting
-from steelyard.observe.client import Api, Body
-from steelyard.observe.resources import BY_KIND
+from steelyard.observe.client import Api, Body, Missing
+from steelyard.observe.resources import BY_KIND, LEADER_WORKER_SET
 
+NO_GROUPS = (
+    "a replica spans nodes, which takes a LeaderWorkerSet, and this cluster does not have that kind; install LeaderWorkerSet (LWS)"
+    " 0.6 or later, or set parallelism to what one node holds"
+)
 UNCHANGING = frozenset({"Job"})  # named by what they do: one that is there is as it was wanted, or that does no harm
 
 Key = tuple[str, str]  # kind, name; children live in the owner's namespace
@@ -78,7 +82,12 @@ def rehearse(api: Api, claims: Iterable[Claim]) -> None:
     for each in claims:
         kind = each.manifest["kind"]
         if kind != "RoleBinding" and (each.live is None or _differs(each.manifest, each.live) is not None):
-            api.apply(BY_KIND[kind], each.manifest, FIELD_MANAGER, rehearse=True)
+            try:
+                api.apply(BY_KIND[kind], each.manifest, FIELD_MANAGER, rehearse=True)
+            except Missing as missing:
+                if kind != LEADER_WORKER_SET.kind:
+                    raise
+                raise Rejected(Reason.SPANS_NODES, NO_GROUPS) from missing
 
 
 def bring(api: Api, owner: Owner, claims: Iterable[Claim], live: Mapping[Key, Body], changes: Changes) -> None:

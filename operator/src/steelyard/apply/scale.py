@@ -1,4 +1,4 @@
-"""The one writer of `replicas`: the Deployments' `/scale`, under a field manager of its own.
+"""The one writer of `replicas`: the `/scale` of Deployments and LeaderWorkerSets, under a field manager of its own.
 
 Because the children never hold `replicas`, anybody's autoscaler may write the same subresource when the mode leaves it
 to them (docs/design/operator.md).
@@ -9,15 +9,16 @@ owns the field, and that record is how `decide/replicas.py` knows whether the nu
 
 from steelyard.api.labels import SCALER_MANAGER
 from steelyard.observe.client import Api
-from steelyard.observe.resources import DEPLOYMENT
+from steelyard.observe.resources import DEPLOYMENT, LEADER_WORKER_SET
 
 
-def scale(api: Api, namespace: str, deployment: str, replicas: int) -> None:
-    """Set the number of replicas of one Deployment and become its owner, until somebody else writes another."""
+def scale(api: Api, namespace: str, name: str, replicas: int, grouped: bool = False) -> None:
+    """Set the number of replicas of one Deployment, or of a LeaderWorkerSet where they are `grouped`, and become its owner,
+    until somebody else writes another."""
     body = {
         "apiVersion": "autoscaling/v1",
         "kind": "Scale",
-        "metadata": {"name": deployment, "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {"replicas": replicas},
     }
-    api.apply(DEPLOYMENT, body, SCALER_MANAGER, subresource="scale")
+    api.apply(LEADER_WORKER_SET if grouped else DEPLOYMENT, body, SCALER_MANAGER, subresource="scale")

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from steelyard.api.accelerator import Accelerator
-from steelyard.api.reasons import Reason
 from steelyard.api.service import InferenceService
 from steelyard.decide import accept
 from steelyard.decide.plan import read
@@ -19,14 +18,14 @@ class Refused(ValueError):
 
 
 def refused(
-    body: Mapping[str, Any], known: Mapping[str, Accelerator | None], let: frozenset[Reason] = frozenset()
+    body: Mapping[str, Any], known: Mapping[str, Accelerator | None]
 ) -> tuple[InferenceService | None, list[str]]:
-    """Read a service and give every reason why it would be refused but those to `let` pass; none: it is served."""
+    """Read a service and give every reason why it would be refused; none: it is served."""
     from steelyard.cli.admission import broken_rules  # cel-python takes a third of a second to load
 
     service, unreadable = read(body)
     if service is None:
         return None, [str(one) for one in unreadable]
     reasons = broken_rules(dict(body))
-    reasons += [str(one) for one in accept.refusals(service, known) if one.reason not in let]
+    reasons += [str(one) for one in accept.refusals(service, known)]
     return service, list(dict.fromkeys(reasons))

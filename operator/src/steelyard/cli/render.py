@@ -9,10 +9,10 @@ import yaml
 
 from steelyard.api.accelerator import Accelerator
 from steelyard.api.quantities import Duration, Quantity
-from steelyard.api.reasons import Reason
 from steelyard.apply.drift import stamped
 from steelyard.build import render as building
 from steelyard.catalog.accelerators import ACCELERATORS
+from steelyard.catalog.engines import ENGINES
 from steelyard.cli.refusing import refused
 from steelyard.decide.accept import without_image
 from steelyard.decide.feasibility.service import judged
@@ -44,15 +44,13 @@ def render(
     ] = None,
     gateway_image: Annotated[str, typer.Option(help="The operator's setting images.gateway.")] = "steelyard/gateway",
     engine_image: Annotated[str, typer.Option(help="The operator's setting images.engine.")] = "steelyard/engine",
+    quantize_image: Annotated[str, typer.Option(help="The operator's setting images.quantize.")] = "steelyard/quantize",
+    engines: Annotated[
+        list[str] | None,
+        typer.Option("--engines", metavar="NAME=IMAGE", help="The operator's setting images.engines, an engine each."),
+    ] = None,
     prometheus_namespace: Annotated[str | None, typer.Option(help="The operator's setting of that name.")] = None,
     operator_namespace: Annotated[str | None, typer.Option(help="Where the operator runs.")] = None,
-    leader_worker_sets: Annotated[
-        bool,
-        typer.Option(
-            "--leader-worker-sets",
-            help="Print replicas that span nodes too, as LeaderWorkerSets for you to apply; the operator refuses them.",
-        ),
-    ] = False,
 ) -> None:
     """Print the children of an InferenceService, as the operator would apply them.
 
@@ -63,10 +61,11 @@ def render(
     site = Site(
         gateway_image=gateway_image,
         engine_image=engine_image,
+        quantize_image=quantize_image,
+        engine_images=images(engines or []),
         prometheus_namespace=prometheus_namespace,
         operator_namespace=operator_namespace,
     )
-    let = frozenset({Reason.SPANS_NODES}) if leader_worker_sets else frozenset[Reason]()
     known = dict(ACCELERATORS)
     for path in accelerators or []:
         for body in documents(path.read_text()):
@@ -81,15 +80,13 @@ def render(
     if not bodies:
         typer.echo(f"{file}: holds no InferenceService", err=True)
         raise typer.Exit(UNUSABLE)
-    manifests = [manifest for body in bodies for manifest in children(body, known, site, let)]
+    manifests = [manifest for body in bodies for manifest in children(body, known, site)]
     typer.echo(yaml.dump_all(manifests, Dumper=Plain, sort_keys=False, width=120), nl=False)
 
 
-def children(
-    body: dict[str, Any], known: dict[str, Accelerator], site: Site, let: frozenset[Reason]
-) -> list[dict[str, Any]]:
-    """Render one service, or end with the reasons why it is refused, but for those to `let` pass."""
-    service, reasons = refused(body, known, let)
+def children(body: dict[str, Any], known: dict[str, Accelerator], site: Site) -> list[dict[str, Any]]:
+    """Render one service, or end with the reasons why it is refused."""
+    service, reasons = refused(body, known)
     if service is not None:
         reasons += [str(one) for one in without_image(service, site.engine_images)]
     if service is None or reasons:
@@ -99,6 +96,20 @@ def children(
     for note in judged(service, known).warned:
         typer.echo(f"note: {note}", err=True)
     return [stamped(manifest) for manifest in building.children(service, known, site)]
+
+
+def images(named: list[str]) -> dict[str, str]:
+    """Read NAME=IMAGE of engines that are not ours."""
+    others = [name for name, facts in ENGINES.items() if not facts.backend]
+    found = {}
+    for one in named:
+        name, _, image = one.partition("=")
+        if name not in others or not image:
+            raise typer.BadParameter(
+                f"{one!r}: write NAME=IMAGE, NAME one of {', '.join(others)}", param_hint="--engines"
+            )
+        found[name] = image
+    return found
 
 
 def documents(text: str) -> list[dict[str, Any]]:

@@ -343,13 +343,6 @@ def _spread(service: InferenceService, accelerators: Accelerators) -> Iterator[R
                 f"a replica of tensorrt-llm cannot span nodes here yet; use at most {per_node} accelerators, or vllm"
             )
             yield Refusal(Reason.SETTING_NOT_SUPPORTED, field, str(wanted), problem)
-        elif wanted > per_node:
-            problem = (
-                f"a replica would span {wanted // per_node} nodes of {accelerator.name}, which takes a LeaderWorkerSet, and"
-                f" the operator does not make these yet; use at most {per_node} accelerators a replica, or apply by hand"
-                " what `steelyard render --leader-worker-sets` prints"
-            )
-            yield Refusal(Reason.SPANS_NODES, field, str(wanted), problem)
 
 
 def _abilities(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:

@@ -77,7 +77,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Deployment:
-    """One Deployment of the service: a pool of engines, or the gateway (`pool` is empty)."""
+    """One Deployment of the service, or LeaderWorkerSet: a pool of engines, or the gateway (`pool` is empty)."""
 
     name: str
     pool: str
@@ -88,6 +88,7 @@ class Deployment:
     observed: bool  # its controller has seen the latest spec
     revision: str  # of the pods that are wanted
     trouble: Trouble | None = None
+    grouped: bool = False  # a LeaderWorkerSet: its replicas are several pods, of which the leaders are seen
 
 
 @dataclass(frozen=True)

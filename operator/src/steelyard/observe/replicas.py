@@ -9,6 +9,7 @@ from steelyard.decide.scale.signals import Phase, Replica, StartUp
 from steelyard.observe.client import Body
 from steelyard.observe.pods import engine_status, over, pod_of, seconds, start_of
 
+FOLLOWER = "engine-follower"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
@@ -59,10 +60,17 @@ def engine_of(body: Body, first_ready: float | None = None) -> Engine | None:
 
 
 def gateway_of(body: Body) -> Gateway | None:
-    """Read a gateway's pod; None where it takes no requests, or is an engine's."""
+    """Read a gateway's pod; None where it takes no requests, or is an engine's, be it a follower of one that spans nodes."""
     meta, status = body["metadata"], body.get("status") or {}
+    marks = meta.get("labels") or {}
     pod = pod_of(body)
-    if pod.pool or not pod.ready or pod.terminating or not status.get("podIP"):
+    if (
+        pod.pool
+        or marks.get(labels.COMPONENT) == FOLLOWER
+        or not pod.ready
+        or pod.terminating
+        or not status.get("podIP")
+    ):
         return None
     told = (meta.get("annotations") or {}).get(labels.ADMISSION, "")
     return Gateway(meta["name"], status["podIP"], seconds(meta.get("creationTimestamp")) or 0.0, meta["uid"], told)

@@ -39,6 +39,10 @@ EVENT = Resource("Event", "events.k8s.io", "v1", "events")
 LEASE = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 DEPLOYMENT = Resource("Deployment", "apps", "v1", "deployments")
 JOB = Resource("Job", "batch", "v1", "jobs")
+# Pools whose replicas span nodes. The kind may not be installed, so it is looked for only where a service has such a pool, and no
+# watch is kept on it: its pods, which are watched, tell when to look.
+LEADER_WORKER_SET = Resource("LeaderWorkerSet", "leaderworkerset.x-k8s.io", "v1", "leaderworkersets")
+POOLS = (DEPLOYMENT, LEADER_WORKER_SET)
 CONTROLLER_REVISION = Resource("ControllerRevision", "apps", "v1", "controllerrevisions")
 
 # The kinds of children, in the order in which they are applied: what a pod needs comes before the pod.
@@ -57,5 +61,14 @@ CHILD_KINDS = (
 
 BY_KIND = {
     resource.kind: resource
-    for resource in (INFERENCE_SERVICE, ACCELERATOR, POD, EVENT, LEASE, CONTROLLER_REVISION, *CHILD_KINDS)
+    for resource in (
+        INFERENCE_SERVICE,
+        ACCELERATOR,
+        POD,
+        EVENT,
+        LEASE,
+        CONTROLLER_REVISION,
+        LEADER_WORKER_SET,
+        *CHILD_KINDS,
+    )
 }

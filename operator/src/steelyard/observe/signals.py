@@ -47,7 +47,8 @@ class Pods:
     service: str
     engines: tuple[Engine, ...]
     gateways: tuple[Gateway, ...]
-    asked: Mapping[str, int]  # pool → replicas of its Deployment
+    asked: Mapping[str, int]  # pool → replicas of its Deployment or LeaderWorkerSet
+    grouped: frozenset[str] = frozenset()  # pools that are LeaderWorkerSets
 
 
 def signals(

@@ -6,7 +6,7 @@ event changes nothing (B11, B13, B14). What need not be read again, and why, is 
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from steelyard.api import labels
 from steelyard.api.accelerator import Accelerator
 from steelyard.decide.snapshot import Deployment, Revision, Snapshot
-from steelyard.observe.client import Api, Body
+from steelyard.observe.client import Api, Body, Missing
 from steelyard.observe.first_ready import Known, first_ready
 from steelyard.observe.jobs import job_of, of_a_job
 from steelyard.observe.pods import deployment_trouble, over, pod_of
@@ -29,11 +29,14 @@ from steelyard.observe.resources import (
     DEPLOYMENT,
     INFERENCE_SERVICE,
     JOB,
+    LEADER_WORKER_SET,
     POD,
+    POOLS,
 )
 
 DEFAULT_ACCELERATOR = "cpu"
 NOTHING_KNOWN: Known = MappingProxyType({})
+POOL_KINDS = frozenset(resource.kind for resource in POOLS)
 HELD = frozenset(resource.kind for resource in CHILD_KINDS) - {DEPLOYMENT.kind}
 
 
@@ -50,10 +53,10 @@ class Observation:
 
     @cached_property
     def deployments_hash(self) -> str:
-        """A hash of all of the Deployments that may drift: neither status nor replicas, nor who wrote which field."""
+        """A hash of all of the pools and the gateway that may drift: neither status nor replicas, nor who wrote which field."""
         held = []
         for (kind, name), body in sorted(self.children.items(), key=lambda child: child[0]):
-            if kind == DEPLOYMENT.kind:
+            if kind in POOL_KINDS:
                 meta, spec = body["metadata"], body["spec"]
                 facts = [
                     meta.get(fact) for fact in ("uid", "labels", "annotations", "ownerReferences", "deletionTimestamp")
@@ -70,6 +73,7 @@ class Settled:
     revision: Revision  # the children in force, without their content
     deployments: str  # a hash of what decides whether they have drifted
     accelerators: Mapping[str, Accelerator | None]
+    grouped: bool  # some pool's replicas span nodes
 
 
 def observe(
@@ -106,13 +110,16 @@ def observe(
     revisions = sorted(
         (body for body in stored if _owned_by(body, uid)), key=lambda body: int(body.get("revision") or 0)
     )
+    grouped = known.grouped if known is not None else any(map(_has_groups, revisions))
+    if grouped:
+        children |= {(LEADER_WORKER_SET.kind, body["metadata"]["name"]): body for body in _groups(api, namespace, ours)}
     there = api.list(POD, namespace, ours)
     pods = [body for body in there if not over(body) and not of_a_job(body)]
     readiness = first_ready(pods, ready_before)
     snapshot = Snapshot(
         service=service,
         accelerators=_accelerators(api, service, settled if ACCELERATOR.kind in leave_out else None),
-        deployments=tuple(_deployment(body) for (kind, _), body in children.items() if kind == "Deployment"),
+        deployments=tuple(_pool(body) for (kind, _), body in children.items() if kind in POOL_KINDS),
         pods=tuple(pod_of(body, readiness.get(body["metadata"]["uid"])) for body in pods),
         jobs=tuple(job_of(api, body, there) for (kind, _), body in children.items() if kind == JOB.kind),
         revisions=(known.revision,) if known is not None else tuple(_revision(body) for body in revisions),
@@ -127,6 +134,7 @@ def settled(seen: Observation, revision: Revision) -> Settled:
         revision=replace(revision, children=()),
         deployments=seen.deployments_hash,
         accelerators=seen.snapshot.accelerators,
+        grouped=any(kind == LEADER_WORKER_SET.kind for kind, _ in seen.children),
     )
 
 
@@ -175,9 +183,24 @@ def _revision(body: Body) -> Revision:
     )
 
 
-def _deployment(body: Body) -> Deployment:
+def _has_groups(revision: Body) -> bool:
+    """Whether children of a revision are LeaderWorkerSets; those of an earlier one may still be there."""
+    return any(child["kind"] == LEADER_WORKER_SET.kind for child in (revision.get("data") or {}).get("children") or ())
+
+
+def _groups(api: Api, namespace: str, ours: str) -> Sequence[Body]:
+    """The LeaderWorkerSets; none where the kind is not installed any more."""
+    try:
+        return api.list(LEADER_WORKER_SET, namespace, ours)
+    except Missing:
+        return ()
+
+
+def _pool(body: Body) -> Deployment:
+    """Read a pool, or the gateway. A LeaderWorkerSet counts whole replicas and says nothing of what it has seen."""
     meta, spec, status = body["metadata"], body["spec"], body.get("status") or {}
-    pod_labels = spec["template"]["metadata"].get("labels") or {}
+    grouped = body["kind"] == LEADER_WORKER_SET.kind
+    template = spec["leaderWorkerTemplate"]["leaderTemplate"] if grouped else spec["template"]
     return Deployment(
         name=meta["name"],
         pool=(meta.get("labels") or {}).get(labels.POOL, ""),
@@ -185,9 +208,10 @@ def _deployment(body: Body) -> Deployment:
         replicas_written=any(_writes_replicas(entry) for entry in meta.get("managedFields") or []),
         ready=int(status.get("readyReplicas") or 0),
         updated=int(status.get("updatedReplicas") or 0),
-        observed=int(status.get("observedGeneration") or 0) >= int(meta.get("generation") or 0),
-        revision=pod_labels.get(labels.REVISION, ""),
-        trouble=deployment_trouble(status),
+        observed=grouped or int(status.get("observedGeneration") or 0) >= int(meta.get("generation") or 0),
+        revision=(template["metadata"].get("labels") or {}).get(labels.REVISION, ""),
+        trouble=None if grouped else deployment_trouble(status),
+        grouped=grouped,
     )
 
 

@@ -157,7 +157,7 @@ class Autoscaler:
             verdicts.append(scaling.limited(decision))
         verdicts.append(goals.objectives_met(seen.service, known.attained))
         if decision is not None:
-            done = carry_out(self.api, *key, seen.pods.engines, seen.pods.asked, decision)
+            done = carry_out(self.api, *key, seen.pods.engines, seen.pods.asked, decision, seen.pods.grouped)
             metrics.count_decision(*key, decision, done.scaled, done.relabelled)
             self._admit(key, seen, signal, decision, known, now)
         self._report(key, seen, signal, decision, verdicts, known, now)

@@ -53,6 +53,7 @@ def view(seen: Observation, plan: Plan, before: View | None) -> View:
     engines = tuple(engine for body, first in firsts if (engine := engine_of(body, first)) is not None)
     gateways = tuple(gateway for body in seen.pods if (gateway := gateway_of(body)) is not None)
     asked = {d.pool: d.replicas for d in snapshot.deployments if d.pool and d.replicas_written}
+    grouped = frozenset(d.pool for d in snapshot.deployments if d.grouped)
     free = plan.service is not None and not plan.paused and not plan.refusals
     if plan.service is not None and plan.quantizing is not None:
         free = free and plan.service.spec.roles.keys() <= asked.keys()  # the pools of the spec are not all there yet
@@ -65,7 +66,7 @@ def view(seen: Observation, plan: Plan, before: View | None) -> View:
         },
         service=plan.service if free else None,
         accelerators=snapshot.accelerators,
-        pods=Pods(meta["namespace"], meta["name"], engines, gateways, asked),
+        pods=Pods(meta["namespace"], meta["name"], engines, gateways, asked, grouped),
         rolling=plan.rollout is not None,
         asks=plan.service,
         admission=_admission(seen, meta["name"], before),

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from steelyard.api import names
 from steelyard.api.reasons import EventReason, Reason
-from steelyard.apply.children import Changes, Claim, Owner, bring, claim, rehearse
+from steelyard.apply.children import Changes, Claim, Owner, bring, claim, key_of, rehearse
 from steelyard.apply.report import ALONE, RECONCILE, release, tell, write_status
 from steelyard.apply.revisions import keep_latest, store
 from steelyard.apply.scale import scale
@@ -25,7 +25,7 @@ from steelyard.decide.replicas import GATEWAY_POOL, Scale
 from steelyard.decide.rollout import rollout
 from steelyard.decide.site import Site
 from steelyard.observe.client import Api, Body, Denied, Malformed, NotLeading, Unreachable
-from steelyard.observe.resources import CONTROLLER_REVISION, JOB
+from steelyard.observe.resources import CONTROLLER_REVISION, JOB, LEADER_WORKER_SET
 from steelyard.observe.snapshot import Observation, Settled, observe, settled
 from steelyard.run import metrics
 from steelyard.run.fleet import Fleet, view
@@ -153,12 +153,16 @@ class Reconciler:
             return
         if not plan.render and plan.keep is None:
             return
+        grouped = {name for kind, name in seen.children if kind == LEADER_WORKER_SET.kind}
         if plan.render or CONTROLLER_REVISION.kind not in seen.left_out:  # else all is as it was when it was in place
-            bring(self.api, owner, self._claims(seen, plan, owner), seen.children, done.changes)
+            claims = self._claims(seen, plan, owner)
+            wanted = (key_of(each.manifest) for each in claims)
+            grouped = {name for kind, name in wanted if kind == LEADER_WORKER_SET.kind}
+            bring(self.api, owner, claims, seen.children, done.changes)
             keep_latest(self.api, meta["namespace"], seen.revisions)
         for step in plan.scales:
             target = names.engines(owner.name, step.pool) if step.pool != GATEWAY_POOL else names.gateway(owner.name)
-            scale(self.api, owner.namespace, target, step.replicas)
+            scale(self.api, owner.namespace, target, step.replicas, target in grouped)
             done.scaled.append(step)
 
     def _jobs(self, plan: planning.Plan) -> list[Body]:
