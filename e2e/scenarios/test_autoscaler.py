@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -350,7 +351,12 @@ def test_a_lower_maximum_takes_replicas_away_at_once_and_no_request_is_lost(stag
 
 def test_the_alerts_are_in_force_and_the_dashboards_have_answers(stage: Stage) -> None:
     """Everything that a panel shows was there within this day's last quarter of an hour, on a service with a real load."""
-    rules = [rule for group in monitoring.ask(stage.platform, "rules")["groups"] for rule in group["rules"]]
+
+    def evaluated() -> list[dict[str, Any]]:
+        found = [rule for group in monitoring.ask(stage.platform, "rules")["groups"] for rule in group["rules"]]
+        return found if all(rule["health"] != "unknown" for rule in found) else []
+
+    rules = stage.platform.wait_for("every rule to be evaluated", evaluated)
     assert {rule["health"] for rule in rules} == {"ok"}, [rule for rule in rules if rule["health"] != "ok"]
     assert "SteelyardObjectiveBurnFast" in {rule["name"] for rule in rules if rule["type"] == "alerting"}
     panels = [panel for board in BOARDS.values() for row in board.rows.values() for panel in row]
