@@ -36,11 +36,10 @@ def meaning(name: str, linear: str, small: gguf.Checkpoint) -> torch.Tensor:
     """What our codes stand for, with scales in the checkpoint's type."""
     weight = small.tensors[f"{linear}.weight"]
     if name in ("w4a16", "w8a8"):
-        groups = quantize_groups(weight, int(name[1]), 64 if name == "w4a16" else weight.shape[1])
-        return groups._replace(scale=groups.scale.bfloat16().float()).dequantize()
+        size = 64 if name == "w4a16" else weight.shape[1]
+        return quantize_groups(weight, int(name[1]), size, kept=torch.bfloat16).dequantize()
     if name == "fp8":
-        rows = quantize_fp8(weight, "row")
-        return rows._replace(scale=rows.scale.bfloat16().float()).dequantize()
+        return quantize_fp8(weight, "row", kept=torch.bfloat16).dequantize()
     if name == "mxfp4a16":
         return fp4.quantize_mxfp4(weight).dequantize()
     block, part = linear.rsplit(".", 1)
@@ -80,7 +79,7 @@ def test_codes_may_come_from_gptq(small: gguf.Checkpoint) -> None:
     def codes(linear: str, weight: torch.Tensor):
         seen.append(linear)
         if linear != LINEARS[0]:
-            return quantize_groups(weight, 4, 64)
+            return quantize_groups(weight, 4, 64, kept=torch.bfloat16)
         return quantize_gptq(weight, torch.eye(weight.shape[1]) + 0.5, 4, 64)
 
     ours, rounded = compress(small, "w4a16", codes=codes), compress(small, "w4a16")

@@ -61,7 +61,7 @@ def scheme(name: str, group: int = 64) -> Scheme:
 def compress(checkpoint: Checkpoint, name: str, group: int = 64, codes: Codes | None = None) -> Checkpoint:
     """The checkpoint in a scheme; write it with `model.gguf.write`. `codes` replaces rounding for w4a16."""
     chosen = scheme(name, group)
-    choose = codes or (lambda _, weight: quantize_groups(weight, 4, group))
+    choose = codes or (lambda _, weight: quantize_groups(weight, 4, group, kept=torch.bfloat16))
     tensors: dict[str, Tensor] = {}
     for key, tensor in checkpoint.tensors.items():
         linear = key.removesuffix(".weight")
@@ -116,9 +116,9 @@ def _codes(name: str, linear: str, tensors: Mapping[str, Tensor], choose: Codes)
     if name == "w4a16":
         return choose(linear, weight)
     if name == "w8a8":
-        return quantize_groups(weight, 8, weight.shape[1])
+        return quantize_groups(weight, 8, weight.shape[1], kept=torch.bfloat16)
     if name == "fp8":
-        return quantize_fp8(weight, "row")
+        return quantize_fp8(weight, "row", kept=torch.bfloat16)
     if name == "mxfp4a16":
         return fp4.quantize_mxfp4(weight)
     return fp4.quantize_nvfp4(weight, fp4.global_scale(*_fused_with(linear, tensors)))

@@ -38,16 +38,18 @@ def search_scale(
     return best
 
 
-def quantize_clipped(weight: Tensor, hessian: Tensor, bits: int, group: int, symmetric: bool = True) -> Groups:
+def quantize_clipped(
+    weight: Tensor, hessian: Tensor, bits: int, group: int, symmetric: bool = True, kept: torch.dtype = torch.float32
+) -> Groups:
     """Codes with the best of `STEPS/2` ranges for each group of each row, by the group's own output error (wᵀ·H_g·w)."""
     values = weight.float().unflatten(-1, (-1, group))
     blocks = torch.stack([hessian[i : i + group, i : i + group] for i in range(0, len(hessian), group)]).float()
     best = torch.full(values.shape[:-1], float("inf"))
     codes = torch.zeros_like(values)
-    scale, zero = group_range(values, bits, symmetric)
+    scale, zero = group_range(values, bits, symmetric, kept)
     for step in range(int(STEPS * LEAST_RANGE)):
         limit = values.abs().amax(-1, keepdim=True) * (1 - step / STEPS)
-        one_scale, one_zero = group_range(values.clamp(-limit, limit), bits, symmetric)
+        one_scale, one_zero = group_range(values.clamp(-limit, limit), bits, symmetric, kept)
         one = ((values / one_scale.unsqueeze(-1)).round() + one_zero.unsqueeze(-1)).clamp(0, 2**bits - 1)
         difference = (one - one_zero.unsqueeze(-1)) * one_scale.unsqueeze(-1) - values
         error = torch.einsum("ogi,gij,ogj->og", difference, blocks, difference)

@@ -37,13 +37,16 @@ class Fp8(NamedTuple):
         return self.codes.float() * scale
 
 
-def quantize_fp8_ref(x: Tensor, granularity: Granularity, size: int = 128) -> Fp8:
-    """Quantize x [rows, inputs]. `size` is the side of a block or the length of a group; edge blocks may be smaller."""
+def quantize_fp8_ref(x: Tensor, granularity: Granularity, size: int = 128, kept: torch.dtype = torch.float32) -> Fp8:
+    """Quantize x [rows, inputs]. `size` is the side of a block or the length of a group; edge blocks may be smaller.
+
+    Scales are numbers of type `kept`, as a file has them, before codes are chosen.
+    """
     rows, inputs = x.shape
     tall, wide = tile(granularity, rows, inputs, size)
     padded = torch.nn.functional.pad(x.float(), (0, -inputs % wide, 0, -rows % tall))
     blocks = padded.view(padded.shape[0] // tall, tall, padded.shape[1] // wide, wide)
-    scale = (blocks.abs().amax((1, 3), keepdim=True) / LARGEST).clamp(min=SMALLEST_SCALE)
+    scale = (blocks.abs().amax((1, 3), keepdim=True) / LARGEST).clamp(min=SMALLEST_SCALE).to(kept).float()
     codes = (blocks / scale).clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn)
     return Fp8(codes.view(padded.shape)[:rows, :inputs].contiguous(), scale[:, 0, :, 0].contiguous(), tall, wide)
 
@@ -80,10 +83,10 @@ def _quantize_fp8_kernel(
     tl.store(scale + row * tl.num_programs(1) + tl.program_id(1), step, mask=row < rows)
 
 
-def quantize_fp8(x: Tensor, granularity: Granularity, size: int = 128) -> Fp8:
+def quantize_fp8(x: Tensor, granularity: Granularity, size: int = 128, kept: torch.dtype = torch.float32) -> Fp8:
     """`quantize_fp8_ref`; rows and groups, which activations need at every step, by the kernel on a GPU."""
-    if not uses_triton(x) or granularity not in ("row", "group"):
-        return quantize_fp8_ref(x, granularity, size)
+    if not uses_triton(x) or granularity not in ("row", "group") or kept != torch.float32:
+        return quantize_fp8_ref(x, granularity, size, kept)
     rows, inputs = x.shape
     _, wide = tile(granularity, rows, inputs, size)
     groups = triton.cdiv(inputs, wide)

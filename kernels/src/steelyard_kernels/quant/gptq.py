@@ -30,19 +30,20 @@ def quantize_gptq(
     symmetric: bool = True,
     by_activation: bool = False,
     damping: float = 0.01,
+    kept: torch.dtype = torch.float32,
 ) -> Groups:
-    """Codes of a weight [outputs, inputs], given H [inputs, inputs] (any multiple of X·Xᵀ)."""
+    """Codes of a weight [outputs, inputs], given H [inputs, inputs] (any multiple of X·Xᵀ); scales are numbers of type `kept`."""
     outputs, inputs = weight.shape
     if inputs % group:
         raise ValueError(f"group is {group}, which does not divide the weight's {inputs} inputs; choose a divisor")
     w, factor, order = _prepared(weight, hessian, by_activation, damping)
-    scale, zero = group_range(w.unflatten(-1, (-1, group)), bits, symmetric)
+    scale, zero = group_range(w.unflatten(-1, (-1, group)), bits, symmetric, kept)
     codes = torch.empty(outputs, inputs, dtype=torch.uint8)
 
     def rounded(i: int, column: Tensor, upcoming: Upcoming) -> Tensor:
         place = int(order[i])
         if not by_activation and i % group == 0:
-            scale[:, i // group], zero[:, i // group] = group_range(upcoming(group), bits, symmetric)
+            scale[:, i // group], zero[:, i // group] = group_range(upcoming(group), bits, symmetric, kept)
         step, middle = scale[:, place // group], zero[:, place // group]
         code = ((column / step).round() + middle).clamp(0, 2**bits - 1)
         codes[:, place] = code.to(torch.uint8)

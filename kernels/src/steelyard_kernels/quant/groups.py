@@ -6,7 +6,8 @@ A weight [outputs, inputs] is cut along its inputs into groups of `group` values
     code = clamp(round(w / scale) + zero, 0, 2^b − 1),   w ≈ (code − zero) · scale
 with ties to the even code. The error is at most half a scale, except that a symmetric group's largest positive value, half a step
 above the last level, is off by exactly half. These are the conventions of compressed-tensors and AutoAWQ; packing puts 32/b codes
-into an int32, the first in the lowest bits.
+into an int32, the first in the lowest bits. A file keeps scales in 16 bits: they are rounded to that type (`kept`) before codes are
+chosen, for a code of the exact scale may not be the nearest one of the scale that is kept.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from torch import Tensor
 from steelyard_kernels.backend import uses_triton
 from steelyard_kernels.rounding import round_even
 
-SMALLEST_SCALE = 1e-8  # a group of zeros must not divide by zero
+SMALLEST_SCALE = 2.0**-24  # a group of zeros must not divide by zero, also in fp16, whose least number this is
 
 
 class Groups(NamedTuple):
@@ -38,22 +39,24 @@ class Groups(NamedTuple):
         return ((groups - self.zero.unsqueeze(-1)) * self.scale.unsqueeze(-1)).flatten(-2)
 
 
-def group_range(values: Tensor, bits: int, symmetric: bool) -> tuple[Tensor, Tensor]:
-    """Scale and zero [...] of groups of values [..., group]."""
+def group_range(values: Tensor, bits: int, symmetric: bool, kept: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    """Scale, a number of type `kept`, and zero, both [...] and in the values' type, of groups of values [..., group]."""
     levels = 2**bits - 1
     if symmetric:
-        scale = (values.abs().amax(-1) / (levels / 2)).clamp(min=SMALLEST_SCALE)
+        scale = (values.abs().amax(-1) / (levels / 2)).clamp(min=SMALLEST_SCALE).to(kept).to(values.dtype)
         return scale, torch.full_like(scale, 2 ** (bits - 1))
     low, high = values.amin(-1).clamp(max=0), values.amax(-1).clamp(min=0)
-    scale = ((high - low) / levels).clamp(min=SMALLEST_SCALE)
+    scale = ((high - low) / levels).clamp(min=SMALLEST_SCALE).to(kept).to(values.dtype)
     return scale, (-low / scale).round().clamp(0, levels)
 
 
-def quantize_groups_ref(weight: Tensor, bits: int, group: int, symmetric: bool = True) -> Groups:
-    """Round a weight [outputs, inputs] to the nearest codes of its groups."""
+def quantize_groups_ref(
+    weight: Tensor, bits: int, group: int, symmetric: bool = True, kept: torch.dtype = torch.float32
+) -> Groups:
+    """Round a weight [outputs, inputs] to the nearest codes of its groups, whose scales are numbers of type `kept`."""
     _check(weight, bits, group)
     values = weight.float().unflatten(-1, (-1, group))
-    scale, zero = group_range(values, bits, symmetric)
+    scale, zero = group_range(values, bits, symmetric, kept)
     codes = ((values / scale.unsqueeze(-1)).round() + zero.unsqueeze(-1)).clamp(0, 2**bits - 1)
     return Groups(codes.to(torch.uint8).flatten(-2), scale, zero, bits)
 
@@ -118,12 +121,14 @@ def _quantize_triton(weight: Tensor, bits: int, group: int, symmetric: bool) -> 
     return Groups(codes, scale, zero, bits)
 
 
-def quantize_groups(weight: Tensor, bits: int, group: int, symmetric: bool = True) -> Groups:
-    """`quantize_groups_ref`, or its kernel on a GPU when `group` is a power of two."""
+def quantize_groups(
+    weight: Tensor, bits: int, group: int, symmetric: bool = True, kept: torch.dtype = torch.float32
+) -> Groups:
+    """`quantize_groups_ref`, or its kernel on a GPU when `group` is a power of two and scales are kept in fp32."""
     _check(weight, bits, group)
-    if uses_triton(weight) and group & (group - 1) == 0:
+    if uses_triton(weight) and group & (group - 1) == 0 and kept == torch.float32:
         return _quantize_triton(weight, bits, group, symmetric)
-    return quantize_groups_ref(weight, bits, group, symmetric)
+    return quantize_groups_ref(weight, bits, group, symmetric, kept)
 
 
 def _check(weight: Tensor, bits: int, group: int) -> None:

@@ -61,8 +61,7 @@ def choose(recipe: Recipe, group: int, linear: str, weight: Tensor, known: Input
     if kind == "fp8" and recipe.method == "gptq" and known.seen is not None:
         return quantize_gptq_fp8(weight, known.seen.hessian, recipe.damping)
     if kind == "fp8":
-        found = quantize_fp8(weight, "row")
-        return found._replace(scale=found.scale.bfloat16().float())
+        return quantize_fp8(weight, "row", kept=torch.bfloat16)
     if kind == "nvfp4":
         return fp4.quantize_nvfp4(weight, known.weight_scale)
     if kind == "mxfp4":
@@ -71,22 +70,21 @@ def choose(recipe: Recipe, group: int, linear: str, weight: Tensor, known: Input
         return quantize_nf4(weight)
     if kind == "ternary":
         return ternarize(weight)
-    groups = _integers(recipe, group, linear, weight, known.seen)
-    stored = torch.bfloat16 if recipe.layout == "compressed-tensors" else torch.float16
-    return groups._replace(scale=groups.scale.to(stored).float())
+    return _integers(recipe, group, linear, weight, known.seen)
 
 
 def _integers(recipe: Recipe, group: int, linear: str, weight: Tensor, seen: Statistics | None) -> Groups:
+    kept = torch.bfloat16 if recipe.layout == "compressed-tensors" else torch.float16
     if recipe.weights == "int8":
-        return quantize_groups(weight, 8, weight.shape[1])
+        return quantize_groups(weight, 8, weight.shape[1], kept=kept)
     symmetric = recipe.weights == "int4-gptq"
     if recipe.method == "rtn" or seen is None:
-        return quantize_groups(weight, 4, group, symmetric)
+        return quantize_groups(weight, 4, group, symmetric, kept)
     if recipe.method == "gptq":
-        return quantize_gptq(weight, seen.hessian, 4, group, True, recipe.by_activation, recipe.damping)
+        return quantize_gptq(weight, seen.hessian, 4, group, True, recipe.by_activation, recipe.damping, kept)
     if linear.endswith(UNCLIPPED):
-        return quantize_groups(weight, 4, group, symmetric)
-    return quantize_clipped(weight, seen.hessian, 4, group, symmetric)
+        return quantize_groups(weight, 4, group, symmetric, kept)
+    return quantize_clipped(weight, seen.hessian, 4, group, symmetric, kept)
 
 
 def tensors_of(recipe: Recipe, codes: Codes, known: Inputs) -> dict[str, Tensor]:
