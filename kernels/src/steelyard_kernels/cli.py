@@ -114,9 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     learn.add_argument("folder", type=Path, help="the checkpoint; all of it is in memory, in fp32")
     learn.add_argument("out", type=Path, help="a new file, such as rotations.safetensors")
     learn.add_argument("--steps", type=int, default=100, help="one window of text each (default: 100)")
-    learn.add_argument(
-        "--text", type=Path, help="what to learn on (default: the help texts of Python's standard library)"
-    )
+    learn.add_argument("--text", type=Path, help="what to learn on (default: the packaged sample)")
     learn.add_argument("--samples", type=int, default=100, help="windows of text (default: 100)")
     learn.add_argument("--tokens", type=int, default=128, help="tokens a window (default: 128)")
     learn.set_defaults(run=_learn_rotations)

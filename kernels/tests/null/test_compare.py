@@ -13,9 +13,10 @@ from safetensors.torch import load_file, save_file
 
 import tiny_model
 from steelyard_kernels import cli
-from steelyard_kernels.compare import page, plots, results, turned
+from steelyard_kernels.compare import page, plots, results, turned, weights
 from steelyard_kernels.compare.subject import FULL, QUICK, Effort, Subject
 from steelyard_kernels.model.llama import Llama
+from steelyard_kernels.quant.statistics import Statistics
 from steelyard_kernels.rotation import learned
 from steelyard_kernels.rotation.learned import Rotations
 from steelyard_kernels.rotation.quarot import turn_down
@@ -176,6 +177,28 @@ def tiny(tmp_path: Path) -> Subject:
     window = torch.randint(0, 256, (1, 48))
     model = Llama(tiny_model.CONFIG, tensors)
     return Subject(model, tiny_model.CONFIG, window, window, window, window, QUICK)
+
+
+def test_layers_in_turn_are_told_what_the_changed_ones_below_give(
+    tiny: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layer 0 is made to add nothing, so layer 1 reads what layer 0 read, which it does not in the undamaged model."""
+    told: dict[str, torch.Tensor] = {}
+
+    def change(name: str, weight: torch.Tensor, seen: Statistics) -> torch.Tensor:
+        told.setdefault(name, seen.hessian)
+        return torch.zeros_like(weight) if ".layers.0." in name else weight
+
+    of_layer = [f"model.layers.{number}.self_attn.q_proj" for number in range(2)]
+    everything = tiny._replace(effort=FULL)
+    for in_turn in (False, True):
+        told.clear()
+        monkeypatch.setattr(weights, "TECHNIQUES", (weights.Technique("one", 16, change, in_turn=in_turn),))
+        (row,) = weights.measure(everything, quick=False, done=())
+        assert len(row["error_by_layer"]) == tiny_model.LAYERS
+        gains = [tiny.model.weights[f"model.layers.{number}.input_layernorm.weight"] for number in range(2)]
+        first, second = (told[name] / gain / gain[:, None] for name, gain in zip(of_layer, gains, strict=True))
+        assert torch.allclose(first, second, rtol=1e-3, atol=1e-4 * first.abs().max().item()) is in_turn
 
 
 def test_learning_computes_what_the_rotated_model_computes(tiny: Subject) -> None:

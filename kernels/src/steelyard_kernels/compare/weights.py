@@ -1,14 +1,21 @@
-"""Formats of weights, and of weights with activations: what each costs in perplexity and in every layer's output."""
+"""Formats of weights, and of weights with activations: what each costs in perplexity and in every layer's output.
+
+A technique either changes each layer by what it read in the undamaged model, or takes layers in turn, each by what the changed ones
+below it give, as `steelyard-quantize` does. At 3 bits GPTQ needs the latter: it makes up for errors over the inputs it is told of,
+and those of an undamaged model are not what a layer behind damaged ones gets.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from steelyard_kernels.compare.subject import Activations, Subject
+from steelyard_kernels.model.llama import Llama
 from steelyard_kernels.quant import fp4, nf4
 from steelyard_kernels.quant.awq import quantize_clipped, search_scale
 from steelyard_kernels.quant.fp8 import quantize_fp8
@@ -16,6 +23,7 @@ from steelyard_kernels.quant.gptq import quantize_gptq, quantize_gptq_fp8
 from steelyard_kernels.quant.groups import quantize_groups
 from steelyard_kernels.quant.statistics import Statistics
 from steelyard_kernels.quant.ternary import quantize_activations, ternarize
+from steelyard_kernels.quantize import layer
 
 GROUP = 64
 SMOOTH = 0.5
@@ -24,13 +32,15 @@ Change = Callable[[str, Tensor, Statistics], Tensor]
 
 
 class Technique(NamedTuple):
-    """A name, bits a weight takes with its scales, what a weight becomes, and what inputs become."""
+    """A name, bits a weight takes with its scales, what a weight becomes, what inputs become, whether a quick run has it, and
+    whether layers are taken in turn."""
 
     name: str
     bits: float
     change: Change
     activations: Activations | None = None
     quick: bool = True
+    in_turn: bool = False
 
 
 def rounded(bits: int) -> Change:
@@ -106,7 +116,8 @@ TECHNIQUES = (
     Technique("NVFP4 weights", 4.5, lambda name, weight, seen: fp4.quantize_nvfp4(weight).dequantize(), quick=False),
     Technique("MXFP4 weights", 4.25, lambda name, weight, seen: fp4.quantize_mxfp4(weight).dequantize(), quick=False),
     Technique("INT3 RTN g64", 3.25, rounded(3)),
-    Technique("INT3 GPTQ g64", 3.25, gptq(3)),
+    Technique("INT3 GPTQ g64", 3.25, gptq(3), in_turn=True),
+    Technique("INT3 GPTQ g64, not in turn", 3.25, gptq(3), quick=False),
     Technique("INT3 AWQ g64", 3.25, awq(3)),
     Technique("ternary, after training", 2, lambda name, weight, seen: ternarize(weight).dequantize(), quick=False),
 )  # fmt: skip
@@ -115,7 +126,7 @@ TECHNIQUES = (
 @torch.no_grad()
 def measure(subject: Subject, quick: bool, done: Container[str]) -> Iterator[dict[str, Any]]:
     """One technique after another that is not `done`: perplexity, and each layer's relative error over the calibration."""
-    statistics = subject.statistics()
+    statistics = cache(subject.statistics)  # only where a technique wants them
     earlier: tuple[Change, dict[str, Tensor], dict[str, float]] | None = None
     for technique in TECHNIQUES:
         if technique.name in done or (quick and not technique.quick):
@@ -123,7 +134,12 @@ def measure(subject: Subject, quick: bool, done: Container[str]) -> Iterator[dic
         if (
             earlier is None or earlier[0] is not technique.change
         ):  # techniques that differ in inputs alone stand together
-            earlier = (technique.change, *_changed(subject, technique.change, statistics))
+            found = (
+                _in_turn(subject, technique.change)
+                if technique.in_turn
+                else _changed(subject, technique.change, statistics())
+            )
+            earlier = (technique.change, *found)
         _, changed, errors = earlier
         yield {
             "name": technique.name,
@@ -142,6 +158,23 @@ def _changed(
         weight, seen = subject.model.weights[f"{linear}.weight"], statistics[linear]
         new = changed[f"{linear}.weight"] = change(linear, weight, seen)
         errors[linear] = _error(weight[::SAMPLED], new[::SAMPLED], seen.hessian)
+    return changed, errors
+
+
+def _in_turn(subject: Subject, change: Change) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """The same, every layer watched as it reads what the changed layers below it give."""
+    changed, errors = {}, {}
+    model = Llama(subject.config, {})
+    model.weights = dict(subject.model.weights)
+    hidden = model.weights["model.embed_tokens.weight"][subject.calibration]
+    for number in range(model.shape.layers):
+        if number % subject.effort.every == 0:
+            for linear, seen in layer.watch(model, number, hidden).items():
+                name = f"{linear}.weight"
+                weight = subject.model.weights[name]
+                new = changed[name] = model.weights[name] = change(linear, weight, seen)
+                errors[linear] = _error(weight[::SAMPLED], new[::SAMPLED], seen.hessian)
+        hidden = layer.run(model, number, hidden)
     return changed, errors
 
 

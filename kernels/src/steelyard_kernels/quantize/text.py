@@ -1,4 +1,8 @@
-"""The tokens that a model is calibrated with and judged by."""
+"""The tokens that a model is calibrated with and judged by.
+
+Unless the user gives a text, calibration takes the packaged one: the help texts of Python's standard library and `sample.txt`,
+prose and verse of other kinds (`sample.md` says whose). A calibrated method fits the kind of text that it sees.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from torch import Tensor
 from steelyard_kernels.quantize.errors import QuantizeError
 
 HELD_OUT = 0.2  # the share of a text, at its end, that is not calibrated with when no other text is given to judge by
+SAMPLE = Path(__file__).with_name("sample.txt")
 
 
 class Windows(NamedTuple):
@@ -29,15 +34,21 @@ def windows(
 ) -> Windows:
     """Cut `samples` windows for calibration and up to `judged` for evaluation, evenly over the texts.
 
-    Without `text` the help texts of Python's standard library serve. Raises QuantizeError when a text is too short.
+    Without `text` the packaged sample serves, and help texts judge. Raises QuantizeError when a text is too short.
     """
+
+    def ids_of(source: str) -> list[int]:
+        return tokenizer.encode(source, add_special_tokens=False).ids
+
     source = _read(text) if text else "".join(topics.topics[name] for name in sorted(topics.topics))
-    ids = tokenizer.encode(source, add_special_tokens=False).ids
-    if evaluation is None:
-        cut = int(len(ids) * (1 - HELD_OUT))
-        seen, unseen = ids[:cut], ids[cut:]
-    else:
-        seen, unseen = ids, tokenizer.encode(_read(evaluation), add_special_tokens=False).ids
+    whole = tokenizer.encode(source, add_special_tokens=False)
+    cut = len(whole.ids) if evaluation else int(len(whole.ids) * (1 - HELD_OUT))
+    seen, unseen = whole.ids[:cut], whole.ids[cut:]
+    if evaluation:
+        unseen = ids_of(_read(evaluation))
+    if text is None and samples:
+        at = len(source) if evaluation else whole.offsets[cut][0]
+        seen = ids_of(_beside(source[:at], source[at:]) + _read(SAMPLE))
     where = str(text or "the packaged sample")
     parts = (_spread(seen, samples, tokens, where), _spread(unseen, judged, tokens, str(evaluation or where)))
     digest = hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()
@@ -54,6 +65,12 @@ def _spread(ids: list[int], count: int, tokens: int, where: str) -> Tensor:
     return torch.tensor([ids[number * tokens : (number + 1) * tokens] for number in chosen], dtype=torch.int64).view(
         -1, tokens
     )
+
+
+def _beside(text: str, judged: str) -> str:
+    """The text without the paragraphs that `judged` has too: help texts repeat each other's."""
+    there = set(judged.split("\n\n"))
+    return "".join(f"{paragraph}\n\n" for paragraph in text.split("\n\n") if paragraph not in there)
 
 
 def tokenizer_of(folder: Path) -> Tokenizer:
