@@ -12,7 +12,7 @@ import typer
 from e2e.images import build as builder
 from e2e.images import context as contexts
 from e2e.images import wheels
-from e2e.images.components import COMPONENTS
+from e2e.images.components import COMPONENTS, USUAL
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
@@ -25,7 +25,9 @@ class Tool(StrEnum):
     buildah = "buildah"
 
 
-Names = Annotated[list[str] | None, typer.Argument(help=f"Components; default all: {', '.join(COMPONENTS)}.")]
+Names = Annotated[
+    list[str] | None, typer.Argument(help=f"Components: {', '.join(COMPONENTS)}; default: {', '.join(USUAL)}.")
+]
 
 
 @app.command()
@@ -36,9 +38,7 @@ def build(names: Names = None, tool: Annotated[Tool, typer.Option(help="Image bu
         raise typer.BadParameter(f"no component {', '.join(sorted(unknown))}; there are {', '.join(COMPONENTS)}")
     chosen = None if tool is Tool.auto else tool.value
     try:
-        archives = builder.build_archives(
-            names or tuple(COMPONENTS), chosen, say=lambda text: typer.echo(text, err=True)
-        )
+        archives = builder.build_archives(names or USUAL, chosen, say=lambda text: typer.echo(text, err=True))
     except builder.ImageError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error

@@ -15,7 +15,7 @@ from e2e import packages
 from e2e.cache import REPOSITORY, cache_root, cached, locked
 from e2e.errors import ToolError
 from e2e.images import context
-from e2e.images.components import COMPONENTS, Component, tag
+from e2e.images.components import COMPONENTS, USUAL, Component, tag
 
 BUILDAH: packages.Needed = {"buildah": "buildah", "mmdebstrap": "mmdebstrap", "runc": "runc"}
 
@@ -34,9 +34,7 @@ def choose_builder() -> str:
     return "docker" if answers else "buildah"
 
 
-def build_archives(
-    names: Iterable[str] = tuple(COMPONENTS), builder: str | None = None, say: Say = print
-) -> dict[str, Path]:
+def build_archives(names: Iterable[str] = USUAL, builder: str | None = None, say: Say = print) -> dict[str, Path]:
     """Build what is missing, two at a time; returns image reference → docker-archive, in the order of `names`."""
     builder = builder or choose_builder()
     base = context.base_key() if builder == "buildah" else "debian:bookworm-slim"

