@@ -1,8 +1,9 @@
 """Blocks of the page that shows where the autoscaler stands: against floors, rivals, and the oracle."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bench.evidence import blocks_policies
 from bench.evidence.markdown import pair, pairs, table
 
 Found = Mapping[str, Any]
@@ -51,33 +52,50 @@ def moving(found: Found) -> str:
 
 
 def startups(found: Found) -> str:
-    """The five traces at other starts."""
-    rows = [(f"{row['trace']}, {row['startup']:g} s", *(row.get(key) for key in MEASURED)) for row in found["rows"]]
-    return table(("trace, start", *HEADS), rows)
-
-
-def frontier(found: Found) -> str:
-    """The law and the rivals, each with its best single setting; then what tuning on each trace would give."""
-    single = pairs(found["rows"], "attainment @ hours", "policy")
-    rivals = [row for row in found["rows"] if row.get("tuned_on_each")]
-    if not rivals:
-        return single
-    names = list(rivals[0]["tuned_on_each"])
-    body = [(row["policy"].split(",")[0], *(pair(row["tuned_on_each"][name]) for name in names)) for row in rivals]
-    tuned = table(("tuned on that very trace", *names), body)
-    return f"{single}\n{tuned}\n![One setting for five traces](frontier.svg)\n"
+    """The five traces by start."""
+    heads = (
+        "trace, start",
+        "attainment",
+        "worst draw",
+        "acc.-hours",
+        "over the oracle",
+        "role changes / min",
+        "worst wait s",
+    )
+    keys = ("attainment", "worst_draw", "accelerator_hours", "over_oracle", "role_changes_per_minute", "worst_wait")
+    return table(
+        heads, [(f"{row['trace']}, {row['startup']:g} s", *(row[key] for key in keys)) for row in found["rows"]]
+    )
 
 
 def robustness(found: Found) -> str:
-    """One setting each: by start, then by router."""
-    parts = []
-    for key, head in (("starts", "start"), ("routers", "router")):
-        rows = found.get(key) or [row for row in found.get("rows", ()) if head in row]
-        told = [{**row, "of": f"{row[head]:g} s, {row['policy']}" if head == "start" else f"{row[head]}, {row['policy']}"}
-                for row in rows]  # fmt: skip
-        if told:
-            parts.append(pairs(told, f"{head}, policy", "of"))
+    """One setting each: by start, then by router, then on loads that nobody tuned on."""
+    parts = [
+        _one_setting(
+            [{**row, "of": f"{row['start']:g} s, {row['policy']}"} for row in found["starts"]], "start, policy"
+        ),
+        _words(found["beaten_by"], "at {:g} s"),
+        pairs([{**row, "of": f"{row['router']}, {row['policy']}"} for row in found["routers"]], "router, policy", "of"),
+        _words(found["beaten_behind"], "behind {}"),
+        _one_setting([{**row, "of": row["policy"]} for row in found["holdout"]], "nine hold-out loads"),
+    ]
     return "\n".join(parts)
+
+
+def _one_setting(rows: Sequence[Found], head: str) -> str:
+    """One policy a row."""
+    names = list(rows[0]["traces"])
+    heads = (head, "lowest", "hours in all", "over the oracle", "worst wait s", *names)
+    keys = ("lowest", "accelerator_hours", "over_oracle", "worst_wait")
+    body = [(row["of"], *(row[key] for key in keys), *(pair(row["traces"][name]) for name in names)) for row in rows]
+    return table(heads, body)
+
+
+def _words(beaten: Sequence[Sequence[Any]], where: str) -> str:
+    if not beaten:
+        return "No rival has both a higher lowest attainment and fewer hours than the law.\n"
+    told = ", ".join(f"{name} {where.format(place)}" for place, name in beaten)
+    return f"**A higher lowest attainment for fewer hours than the law**: {told}.\n"
 
 
 def oracle(found: Found) -> str:
@@ -104,8 +122,11 @@ BLOCKS: Mapping[str, Callable[[Found], str]] = {
     "floor-mixes": mixes,
     "floor-moving": moving,
     "startups": startups,
-    "frontier": frontier,
     "robustness": robustness,
     "oracle": oracle,
     "fluid": fluid,
+    "frontier": blocks_policies.frontier,
+    "policies": blocks_policies.policies,
+    "ablation": blocks_policies.ablation,
+    "holdout": blocks_policies.holdout,
 }

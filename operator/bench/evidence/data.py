@@ -27,9 +27,10 @@ def mooncake(speed: float = 8.0) -> list[Arrival]:
     return list(trace.read(HERE / "mooncake-conversation.csv.gz", speed=speed))
 
 
-def servegen_r1() -> list[Arrival]:
-    """ServeGen's deepseek-r1 clients, hours 4–10 in a quarter of an hour: long answers."""
-    return list(trace.read(HERE / "servegen-r1.csv.gz"))
+def servegen_r1(slice_: str = "") -> list[Arrival]:
+    """ServeGen's deepseek-r1 clients, hours 4–10 in a quarter of an hour: long answers. Other slices: `4-10-other` (another
+    draw of the same hours), `10-16` and `16-22`."""
+    return list(trace.read(HERE / f"servegen-r1{slice_ and '-'}{slice_}.csv.gz"))
 
 
 def azure_2024_code_day(seed: int = 0) -> list[Arrival]:

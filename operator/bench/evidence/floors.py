@@ -3,7 +3,6 @@
 Everything is behind our gateway. Rivals here are the static sizes and ratios that hindsight would have chosen.
 """
 
-from dataclasses import replace
 from typing import Any
 
 from steelyard.sim.policies.law import Law
@@ -95,17 +94,6 @@ def moving(seeds: tuple[int, ...] = SEEDS) -> dict[str, Any]:
     ok = all(row["attainment"] >= MOVING_LEAST and row["accelerator_hours"] <= row["hours_wanted"] for row in rows)
     return {"name": "floor-moving", "ok": ok, "worst": min(row["attainment"] for row in rows), "limit": MOVING_LEAST,
             "rows": rows}  # fmt: skip
-
-
-def startups() -> dict[str, Any]:
-    """The five traces with starts of 10, 180 and 600 s."""
-    rows: list[dict[str, Any]] = []
-    for setting in TRACES:
-        for seconds in (10.0, 180.0, 600.0):
-            result = ours(replace(setting, startup=seconds))
-            rows.append({**_row(setting.name, result), "startup": seconds})
-    worst = min(row["attainment"] for row in rows)
-    return {"name": "startups", "ok": True, "worst": worst, "rows": rows}
 
 
 def _row(name: str, result: Result) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Weeks of load in rates: the two Azure-2024 weeks and ServeGen's m-mid fortnight; attainment, hours, and hours over the oracle's.
 
-The law has one default. Each rival's setting is the best of those that `frontier` draws, found on the first day of the very load;
+The law has one default. Each rival's setting is the best of those that `rivals` draws, found on the first day of the very load;
 `static` is the cheapest fixed size that hindsight finds for all of it. Same engine, fleet, monitoring every 30 s, 60 s starts.
 
     agreement   two loads of `settings`, each request by request and in rates: how far the two lie apart
@@ -22,12 +22,12 @@ from steelyard.sim.policies.policy import Static
 from steelyard.sim.run import Result
 from steelyard.sim.scenario import DECODE, PREFILL, Scenario
 
-from bench.evidence import data, frontier
+from bench.evidence import data, parallel, rivals
 from bench.evidence.engines import CLASS_32B
 from bench.evidence.settings import ATTAINMENT, TRACES, Setting
 
 DAY = 86400.0
-BUDGET = 200
+BUDGET = 100
 START = 60.0  # seconds
 EVERY = 30.0  # seconds between two scrapes, and two looks
 OBJECTIVES = Objectives(2.0, 0.05)
@@ -105,7 +105,7 @@ def play(flow: Flow, policy: str) -> Result:
 def tuned(flow: Flow, name: str) -> str:
     """The best setting of a rival on the first day."""
     day = flow.until(DAY)
-    tried = {text: play(day, text) for text in frontier.settings(name, TUNED)}
+    tried = {text: play(day, text) for text in rivals.settings(name, TUNED)}
 
     def rank(text: str) -> tuple[float, float]:
         result = tried[text]
@@ -210,25 +210,33 @@ def agreement() -> list[dict[str, Any]]:
     return rows
 
 
+def line(load: Load, name: str) -> dict[str, Any] | None:
+    """One policy's row on one load: the law, a rival at its best setting, or the fixed size of hindsight, if there is one."""
+    found: tuple[str, Result] | None
+    if name == rivals.STATIC:
+        found = hindsight(load.flow)
+    else:
+        text = name if name == rivals.LAW else tuned(load.flow, name)
+        found = text, play(load.flow, text)
+    if found is None:
+        return None
+    text, result = found
+    least = bound(load.flow, result.attainment)
+    return {"load": load.name, "policy": text, "attainment": round(result.attainment, 4),
+            "accelerator_hours": round(result.accelerator_hours, 1), "over_oracle": round(result.accelerator_hours / least, 3),
+            "role_changes_per_minute": round(result.role_changes_per_minute, 3)}  # fmt: skip
+
+
 def compare() -> dict[str, Any]:
     """All of it."""
-    rows: list[dict[str, Any]] = []
-    for load in loads():
-        played = [("ours", play(load.flow, "ours"))]
-        played += [(text, play(load.flow, text)) for name in frontier.SPACE for text in (tuned(load.flow, name),)]
-        fixed = hindsight(load.flow)
-        played += [fixed] if fixed else []
-        for text, result in played:
-            least = bound(load.flow, result.attainment)
-            rows.append({"load": load.name, "policy": text, "attainment": round(result.attainment, 4),
-                         "accelerator_hours": round(result.accelerator_hours, 1),
-                         "over_oracle": round(result.accelerator_hours / least, 3),
-                         "role_changes_per_minute": round(result.role_changes_per_minute, 3)})  # fmt: skip
+    names = (rivals.LAW, *rivals.SPACE, rivals.STATIC)
+    played = parallel.each([partial(line, load, name) for load in loads() for name in names])
+    rows = [row for row in played if row is not None]
     both = agreement()
     apart = max(abs(row["requests"][0] - row["rates"][0]) for row in both if row["requests"][0] >= SERVING)
     long = [row for row in both if row["requests"][1] >= LONG]
     dearer = max(abs(row["rates"][1] / row["requests"][1] - 1) for row in long)
-    mine = [row for row in rows if row["policy"] == "ours"]
+    mine = [row for row in rows if row["policy"] == rivals.LAW]
     ok = apart <= SHARES_APART and dearer <= HOURS_APART and all(row["over_oracle"] >= 1 for row in rows)
     return {"name": "fluid", "ok": ok, "worst": min(row["attainment"] for row in mine), "wanted": WANTED, "rows": rows,
             "agreement": both, "apart": round(apart, 4), "hours_apart": round(dearer, 4)}  # fmt: skip

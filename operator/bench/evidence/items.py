@@ -9,16 +9,20 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from bench.evidence import (
+    ablation,
     distserve,
     dynamo,
     dynamo_inside,
     floors,
     fluid,
     frontier,
+    holdout,
     oracle,
+    policies,
     robustness,
     silicon,
     speed,
+    startups,
     vllm,
 )
 
@@ -44,9 +48,18 @@ ITEMS = {
     "floor-traces": Item(floors.traces, False, "the law on five traces, one default"),
     "floor-mixes": Item(floors.mixes, False, "role changes against the best static ratio, fixed budget"),
     "floor-moving": Item(floors.moving, False, "moving mixes with scaling"),
-    "startups": Item(floors.startups, False, "the five traces with starts of 10, 180 and 600 s"),
-    "frontier": Item(frontier.compare, False, "the law beside five rivals, each with eight settings"),
-    "robustness": Item(robustness.compare, False, "one setting each: starts of 10 to 600 s, three draws, four routers"),
+    "startups": Item(
+        startups.compare, False, "the five traces with starts of 10 to 600 s, three draws, over the oracle"
+    ),
+    "holdout": Item(holdout.compare, False, "the law on nine loads that its constants were not chosen on"),
+    "ablation": Item(ablation.compare, False, "the law with one part taken out at a time"),
+    "frontier": Item(
+        frontier.compare, False, "the law beside five rivals with eight settings each, behind our gateway"
+    ),
+    "policies": Item(policies.compare, False, "the same behind three other routers"),
+    "robustness": Item(
+        robustness.compare, False, "one setting each: starts of 10 to 600 s, four routers, nine other loads"
+    ),
 }
 
 

@@ -25,22 +25,28 @@ PREFILL_BIN, DECODE_BIN = 10.0, 5.0  # seconds
 def bound(setting: Setting, share: float, seed: int = 0) -> float:
     """Accelerator-hours of the oracle that meets the objectives of `share` of the requests."""
     arrivals = setting.arrivals(seed)
-    span = arrivals[-1].at
-    loads = (
-        (_prefill_load(arrivals, setting, span), PREFILL_BIN, [a.prompt - a.cached for a in arrivals], PREFILL),
-        (
-            _decode_load(arrivals, setting.engine, setting.objectives.tpot_seconds or 1.0, span),
-            DECODE_BIN,
-            [a.answer for a in arrivals],
-            DECODE,
-        ),
-    )
     seconds = 0.0
-    for load, width, sizes, role in loads:
+    for load, width, sizes, role in _loads(arrivals, setting):
         least = _least_work(sizes, share)
         paid = cheapest_share(load, width, setting.startup, least, setting.initial[role])[0]
-        seconds += max(paid, span)
+        seconds += max(paid, arrivals[-1].at)
     return seconds / 3600
+
+
+def mean_needs(setting: Setting, share: float) -> dict[str, float]:
+    """Replicas of each role that the least work of that share takes on average: no fixed size below it serves so much."""
+    loads = _loads(setting.arrivals(0), setting)
+    return {role: _least_work(sizes, share) * sum(load) / len(load) for load, _, sizes, role in loads}
+
+
+def _loads(arrivals: Sequence[Arrival], setting: Setting) -> tuple[tuple[list[float], float, list[int], str], ...]:
+    """Of each role: replicas needed in each bin, seconds of a bin, sizes of the requests, and its name."""
+    span = arrivals[-1].at
+    decode = _decode_load(arrivals, setting.engine, setting.objectives.tpot_seconds or 1.0, span)
+    return (
+        (_prefill_load(arrivals, setting, span), PREFILL_BIN, [a.prompt - a.cached for a in arrivals], PREFILL),
+        (decode, DECODE_BIN, [a.answer for a in arrivals], DECODE),
+    )
 
 
 def _least_work(sizes: Sequence[int], share: float) -> float:

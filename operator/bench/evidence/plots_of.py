@@ -10,7 +10,7 @@ from bench.evidence.kept import Figures
 
 def drawn(figures: Figures) -> dict[str, str]:
     """Every plot whose item was run."""
-    makers = {"distserve": distserve, "frontier": frontier, "fluid": fluid, "silicon": silicon}
+    makers = {"distserve": distserve, "frontier": frontier, "policies": policies, "fluid": fluid, "silicon": silicon}
     return {f"{name}.svg": make(figures[name]) for name, make in makers.items() if name in figures}
 
 
@@ -33,6 +33,18 @@ def frontier(found: Mapping[str, Any]) -> str:
         for row in found["rows"]
     ]
     return image("One setting for five traces", points, Axis("accelerator-hours in all", least=0),
+                 Axis("lowest attainment", least=0, most=1))  # fmt: skip
+
+
+def policies(found: Mapping[str, Any]) -> str:
+    """The same behind other routers: one series a policy, one point a router."""
+    names = dict.fromkeys(row["policy"].split(",")[0] for rows in found["routers"].values() for row in rows)
+    points = [
+        Series(name, [(row["accelerator_hours"], row["lowest"]) for rows in found["routers"].values() for row in rows
+                      if row["policy"].split(",")[0] == name], "point")
+        for name in names
+    ]  # fmt: skip
+    return image("One setting for five traces, behind three routers", points, Axis("accelerator-hours in all", least=0),
                  Axis("lowest attainment", least=0, most=1))  # fmt: skip
 
 

@@ -1,109 +1,93 @@
-"""What a default is worth: the law and its rivals, each with one setting, under other starts, other draws and other routers.
+"""What a default is worth: the law and its rivals, each with one setting, under other starts, routers and loads.
 
 Every rival gets the best single of its settings, found at 60 s starts behind our gateway on all five traces (`frontier`); the law
-has none. `static` is the cheapest fixed size that hindsight finds for each trace at its own start. Then, without tuning again:
+has none. Then, without tuning again:
 
-    starts     10, 60, 180 and 600 s, three draws of each trace
-    routers    our gateway, least loaded, round robin, at 60 s
+    starts     10, 180 and 600 s (`frontier` has 60 s, `startups` three draws of the law)
+    routers    least loaded, round robin and Dynamo's queue, at 60 s
+    holdout    nine loads on which neither was tuned: the law, and the rival whose one setting is the cheapest that suffices
+
+`policies` tunes them behind each router, on one trace at a time.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from steelyard.sim.policies.choose import choose
-from steelyard.sim.policies.policy import Static
-from steelyard.sim.run import Result
-from steelyard.sim.scenario import DECODE, PREFILL, Routing
+from steelyard.sim.scenario import Routing
 
-from bench.evidence import floors, frontier, oracle
-from bench.evidence.settings import BUDGET, TRACES, Setting
+from bench.evidence import holdout, kept, parallel, rivals, standing
+from bench.evidence.playing import Row, play
+from bench.evidence.settings import TRACES, Setting
 
-STARTS = (10.0, 60.0, 180.0, 600.0)
-SEEDS = (0, 1, 2)
-AROUND = 2  # decode replicas to either side of the law's mean that hindsight tries
-WANTED = frontier.WANTED
+STARTS = (10.0, 180.0, 600.0)
+OTHERS = tuple(router for router in Routing if router is not Routing.GATEWAY)
+
+Policies = Mapping[str, str]  # by name, as `steelyard simulate` writes them
 
 
-def play(setting: Setting, policy: str, seed: int = 0, routing: Routing = Routing.GATEWAY) -> Result:
-    """One policy on one draw of a trace, behind a router."""
-    scenario = setting.scenario(seed, routing=routing)
-    return setting.run(scenario, choose(policy, setting.engine, setting.told(scenario, BUDGET)).make(), seed)
+def defaults(figures: kept.Figures) -> Policies:
+    """The law, and each rival at the setting that `frontier` found. Raises ValueError where that was not run and kept."""
+    if "frontier" not in figures:
+        raise ValueError("robustness needs the settings that frontier finds: make evidence ONLY=frontier ARGS=--write")
+    found = {row["setting"].split(",")[0]: row["setting"] for row in figures["frontier"]["rows"] if "setting" in row}
+    return {rivals.LAW: rivals.LAW} | found
 
 
-def hindsight(setting: Setting) -> Result | None:
-    """The cheapest fixed size that reaches the attainment wanted, near the sizes that the law chose; None if none does."""
-    law = floors.ours(setting)
-    ready = [point.ready for point in law.timeline]
-    means = {role: round(sum(sizes[role] for sizes in ready) / len(ready)) for role in (PREFILL, DECODE)}
-    best: Result | None = None
-    for decode in range(max(1, means[DECODE] - AROUND), means[DECODE] + AROUND + 1):
-        for prefill in range(max(1, means[PREFILL] - AROUND), 3 * means[PREFILL] + AROUND):
-            scenario = setting.scenario(initial={PREFILL: prefill, DECODE: decode})
-            result = setting.run(scenario, Static())
-            if best is not None and result.accelerator_hours >= best.accelerator_hours:
-                break
-            if result.attainment >= WANTED:
-                best = result
-                break
-    return best
+def nearest(figures: kept.Figures) -> str:
+    """The rival that comes nearest: its single setting is the cheapest of those that reach what is wanted, or fails least."""
+    rows = [row for row in figures["frontier"]["rows"] if "setting" in row]
+    best = min(rows, key=lambda row: (-min(rivals.WANTED, row["lowest"]), row["accelerator_hours"]))
+    return str(best["setting"]).split(",")[0]
 
 
-def starts(
-    policies: Mapping[str, str], traces: Sequence[Setting] = TRACES, seeds: Sequence[int] = SEEDS
-) -> list[dict[str, Any]]:
-    """Each policy at each start: the lowest mean attainment of the traces, hours in all, and hours over the oracle's."""
-    rows = []
-    for seconds in STARTS:
-        settings = [replace(setting, startup=seconds) for setting in traces]
-        for name, text in policies.items():
-            found = {setting.name: [play(setting, text, seed) for seed in seeds] for setting in settings}
-            rows.append({"start": seconds, "policy": name, **_figures(found),
-                         "over_oracle": _over_oracle(settings, found)})  # fmt: skip
-    return rows
+def starts(policies: Policies, traces: Sequence[Setting] = TRACES) -> list[Row]:
+    """Each policy at each start."""
+
+    def row(seconds: float, name: str) -> Row:
+        settings = [replace(trace, startup=seconds) for trace in traces]
+        return {"start": seconds, **_row(name, policies[name], settings)}
+
+    return parallel.each([partial(row, seconds, name) for seconds in STARTS for name in policies])
 
 
-def routers(policies: Mapping[str, str], traces: Sequence[Setting] = TRACES) -> list[dict[str, Any]]:
-    """Each policy behind each router, 60 s, one draw."""
+def routers(policies: Policies, traces: Sequence[Setting] = TRACES) -> list[Row]:
+    """Each policy behind each router but ours."""
+
+    def row(router: Routing, name: str) -> Row:
+        return {"router": router.value, **_row(name, policies[name], traces, router)}
+
+    return parallel.each([partial(row, router, name) for router in OTHERS for name in policies])
+
+
+def elsewhere(policies: Policies, loads: Sequence[Setting] = holdout.LOADS) -> list[Row]:
+    """Each policy on the loads that nobody tuned on."""
+    return parallel.each([partial(_row, name, text, loads) for name, text in policies.items()])
+
+
+def beating(rows: Sequence[Row], by: str) -> list[list[Any]]:
+    """Where a rival has both a higher lowest attainment and fewer hours than the law: (start or router, rival)."""
+    law = {row[by]: row for row in rows if row["policy"] == rivals.LAW}
     return [
-        {"router": routing.value, "policy": name,
-         **_figures({setting.name: [play(setting, text, routing=routing)] for setting in traces})}
-        for routing in Routing
-        for name, text in policies.items()
-    ]  # fmt: skip
+        [row[by], row["policy"]]
+        for row in rows
+        if row["lowest"] > law[row[by]]["lowest"] and row["accelerator_hours"] < law[row[by]]["accelerator_hours"]
+    ]
 
 
-def compare(traces: tuple[Setting, ...] = TRACES, count: int = frontier.SETTINGS) -> dict[str, Any]:
+def compare() -> dict[str, Any]:
     """All of it. It is ok where no rival with one setting beats the law in both figures at any start."""
-    found = frontier.compare(traces, count)["rows"]
-    policies = {"ours": "ours"} | {row["policy"]: row["setting"] for row in found if "setting" in row}
-    rows = starts(policies, traces)
-    fixed = {setting.name: hindsight(setting) for setting in traces}
-    beaten = []
-    for seconds in STARTS:
-        here = [row for row in rows if row["start"] == seconds]
-        mine = next(row for row in here if row["policy"] == "ours")
-        beaten += [row["policy"] for row in here if row["lowest"] > mine["lowest"]
-                   and row["accelerator_hours"] < mine["accelerator_hours"]]  # fmt: skip
-    return {"name": "robustness", "ok": not beaten, "worst": min(r["lowest"] for r in rows if r["policy"] == "ours"),
-            "beaten_by": beaten, "starts": rows, "routers": routers(policies, traces),
-            "hindsight_static": {name: None if r is None else [round(r.attainment, 4), round(r.accelerator_hours, 3)]
-                                 for name, r in fixed.items()}}  # fmt: skip
+    figures = kept.read()
+    policies = defaults(figures)
+    both = {name: policies[name] for name in (rivals.LAW, nearest(figures))}
+    by_start, by_router = starts(policies), routers(policies)
+    beaten = beating(by_start, "start")
+    worst = min(row["lowest"] for row in by_start if row["policy"] == rivals.LAW)
+    return {"name": "robustness", "ok": not beaten, "worst": worst, "settings": dict(policies), "beaten_by": beaten,
+            "beaten_behind": beating(by_router, "router"), "starts": by_start, "routers": by_router,
+            "holdout": elsewhere(both)}  # fmt: skip
 
 
-def _figures(found: Mapping[str, Sequence[Result]]) -> dict[str, Any]:
-    means = {name: [sum(r.attainment for r in rs) / len(rs), sum(r.accelerator_hours for r in rs) / len(rs)]
-             for name, rs in found.items()}  # fmt: skip
-    return {
-        "lowest": round(min(attained for attained, _ in means.values()), 4),
-        "accelerator_hours": round(sum(hours for _, hours in means.values()), 3),
-        "worst_draw": round(min(r.attainment for rs in found.values() for r in rs), 4),
-        "worst_wait": round(max(r.record.ttft.greatest for rs in found.values() for r in rs), 1),
-        "traces": {name: [round(value, 4) for value in pair] for name, pair in means.items()},
-    }
-
-
-def _over_oracle(settings: Sequence[Setting], found: Mapping[str, Sequence[Result]]) -> float:
-    """Hours of the first draws over those of the oracle at the same attainments."""
-    least = sum(oracle.bound(setting, found[setting.name][0].attainment) for setting in settings)
-    return round(sum(found[setting.name][0].accelerator_hours for setting in settings) / least, 2)
+def _row(name: str, policy: str, loads: Sequence[Setting], router: Routing = Routing.GATEWAY) -> Row:
+    return {"policy": name, **standing.figures([play(load, policy, router=router) for load in loads], loads)}
