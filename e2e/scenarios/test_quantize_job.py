@@ -221,7 +221,8 @@ def test_a_checkpoint_that_cannot_be_used_fails_at_once_with_the_reason_and_star
     assert "has values that are not finite" in message, "the end of the Job's log"
     [job] = jobs(quantizing, "unlucky")
     assert f"delete Job {job['metadata']['name']} to try again" in message
-    assert job["status"]["failed"] == 1, "what no repetition helps is not repeated"
+    quantizing.wait_for("the count", lambda: jobs(quantizing, "unlucky")[0]["status"].get("failed"), 60)
+    assert jobs(quantizing, "unlucky")[0]["status"]["failed"] == 1, "what no repetition helps is not repeated"
     assert quantizing.items("deployment", NAMESPACE, f"{SERVICE}=unlucky") == []
     [told] = quantizing.get("inferenceservice", "unlucky", NAMESPACE)["status"]["quantization"]
     assert (told["state"], told["recipe"]) == ("Failed", "int8")
