@@ -57,7 +57,10 @@ def fluid(found: Mapping[str, Any]) -> str:
         for name in names
     ]  # fmt: skip
     return image(
-        "Weeks in rates", points, Axis("accelerator-hours over the oracle's", least=1), Axis("attainment", most=1)
+        "Weeks in rates",
+        points,
+        Axis("accelerator-hours over the oracle's", logarithmic=True),
+        Axis("attainment", most=1),
     )
 
 
