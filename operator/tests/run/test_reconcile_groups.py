@@ -143,6 +143,19 @@ def test_where_the_kind_is_not_installed_the_spec_is_refused_and_what_serves_sta
     assert world.kinds("LeaderWorkerSet") == ["LeaderWorkerSet/chat-aggregated"]
 
 
+def test_a_kind_that_is_taken_away_is_told_and_comes_back_by_itself() -> None:
+    world = Grouped()
+    world.settle()
+    world.api.remove("LeaderWorkerSet", "chat-aggregated")
+    world.api.missing = {"LeaderWorkerSet"}
+    world.reconcile()
+    assert world.condition("Accepted") == ("False", "SpansNodes")
+    world.api.missing = set()
+    world.reconcile()
+    assert world.condition("Accepted")[0] == "True"
+    assert world.group()["spec"]["replicas"] == 2
+
+
 def test_the_autoscaler_hears_which_pools_are_groups() -> None:
     world = Grouped()
     fleet = Fleet()

@@ -82,12 +82,7 @@ def rehearse(api: Api, claims: Iterable[Claim]) -> None:
     for each in claims:
         kind = each.manifest["kind"]
         if kind != "RoleBinding" and (each.live is None or _differs(each.manifest, each.live) is not None):
-            try:
-                api.apply(BY_KIND[kind], each.manifest, FIELD_MANAGER, rehearse=True)
-            except Missing as missing:
-                if kind != LEADER_WORKER_SET.kind:
-                    raise
-                raise Rejected(Reason.SPANS_NODES, NO_GROUPS) from missing
+            _apply(api, each.manifest, rehearse=True)
 
 
 def bring(api: Api, owner: Owner, claims: Iterable[Claim], live: Mapping[Key, Body], changes: Changes) -> None:
@@ -107,15 +102,15 @@ def bring(api: Api, owner: Owner, claims: Iterable[Claim], live: Mapping[Key, Bo
 
 def _bring_one(api: Api, manifest: Body, live: Body | None, changes: Changes) -> None:
     kind, name = key_of(manifest)
-    resource, place = BY_KIND[kind], f"{kind}/{name}"
+    place = f"{kind}/{name}"
     if live is None:
-        api.apply(resource, manifest, FIELD_MANAGER)
+        _apply(api, manifest)
         changes.created.append(place)
         return
     field_name = _differs(manifest, live)
     if field_name is None:
         return
-    written = api.apply(resource, manifest, FIELD_MANAGER)
+    written = _apply(api, manifest)
     if written["metadata"].get("resourceVersion") == live["metadata"].get("resourceVersion"):
         return  # the API server holds another spelling of the same; nothing was changed, so nothing is told
     before = (live["metadata"].get("annotations") or {}).get(SPEC_HASH)
@@ -123,6 +118,17 @@ def _bring_one(api: Api, manifest: Body, live: Body | None, changes: Changes) ->
         changes.repaired.append(f"{place} {field_name}")
     else:
         changes.updated.append(place)
+
+
+def _apply(api: Api, manifest: Body, rehearse: bool = False) -> Body:
+    """Apply one child; raises `Rejected` where its kind is not installed, which may be so of one that is not Kubernetes' own."""
+    resource = BY_KIND[manifest["kind"]]
+    try:
+        return api.apply(resource, manifest, FIELD_MANAGER, rehearse=rehearse)
+    except Missing as missing:
+        if resource is not LEADER_WORKER_SET:
+            raise
+        raise Rejected(Reason.SPANS_NODES, NO_GROUPS) from missing
 
 
 def _differs(manifest: Body, live: Body) -> str | None:
