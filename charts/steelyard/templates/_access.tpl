@@ -74,10 +74,6 @@
 - apiGroups: ["leaderworkerset.x-k8s.io"]
   resources: ["leaderworkersets"]
   verbs: [get, list, create, patch, delete]
-# their replicas
-- apiGroups: ["leaderworkerset.x-k8s.io"]
-  resources: ["leaderworkersets/scale"]
-  verbs: [patch]
 # children of the current spec
 - apiGroups: ["apps"]
   resources: ["controllerrevisions"]

@@ -55,7 +55,6 @@ ACCESS: tuple[Access, ...] = (
     Access("", "pods/log", ("get",), "how far such a Job is: the last line of its log"),
     Access("apps", "deployments/scale", ("patch",), "replicas, the only place where the operator writes them"),
     Access(LWS, "leaderworkersets", OWN, "pools whose replicas span nodes, where the kind is installed"),
-    Access(LWS, "leaderworkersets/scale", ("patch",), "their replicas"),
     Access("apps", "controllerrevisions", CHILD, "children of the current spec"),
     Access("events.k8s.io", "events", ("create",), "tell transitions to users"),
     Access("coordination.k8s.io", "leases", ("get", "create", "update"), "one leader of two replicas", scope="own"),
