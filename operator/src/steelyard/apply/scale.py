@@ -5,7 +5,8 @@ to them (docs/design/operator.md).
 
 The write is a server-side apply, not a patch: the API server does not record who patched `/scale` as long as nobody
 owns the field, and that record is how `decide/replicas.py` knows whether the number was ever written. It takes none to the
-`/scale` of a custom kind ("request to convert CR to an invalid group/version"), so of a LeaderWorkerSet the field itself is applied.
+`/scale` of a custom kind ("request to convert CR to an invalid group/version"): of a LeaderWorkerSet the field itself is
+applied.
 """
 
 from steelyard.api.labels import SCALER_MANAGER
