@@ -73,7 +73,7 @@ class Settled:
     revision: Revision  # the children in force, without their content
     deployments: str  # a hash of what decides whether they have drifted
     accelerators: Mapping[str, Accelerator | None]
-    grouped: bool  # some pool's replicas span nodes
+    grouped: bool = False  # some pool's replicas span nodes
 
 
 def observe(
