@@ -54,7 +54,7 @@ ITEMS = {
     "holdout": Item(holdout.compare, False, "the law on nine loads that its constants were not chosen on"),
     "ablation": Item(ablation.compare, False, "the law with one part taken out at a time"),
     "frontier": Item(
-        frontier.compare, False, "the law beside five rivals with eight settings each, behind our gateway"
+        frontier.compare, False, "the law beside five rivals with eight draws of settings each, behind our gateway"
     ),
     "policies": Item(policies.compare, False, "the same behind three other routers"),
     "robustness": Item(
