@@ -8,6 +8,7 @@ from pathlib import Path
 from e2e import lock
 from e2e.cache import REPOSITORY, content_key
 from e2e.kernels import site as quantize_site
+from e2e.vllm import site
 
 WEIGHTS_VERSION = "0.1.2"
 LLAMA_ARGUMENTS = REPOSITORY / "images" / "engine" / "llama-cmake-args.txt"
@@ -33,7 +34,7 @@ class Component:
         return REPOSITORY / "images" / self.name
 
 
-MODEL, QUANTIZE = "model-smollm2", "quantize"
+MODEL, VLLM, QUANTIZE = "model-smollm2", "vllm", "quantize"
 
 _STEELYARD = (REPOSITORY / "operator" / "src", REPOSITORY / "operator" / "pyproject.toml")
 _ENGINE = (
@@ -49,6 +50,7 @@ COMPONENTS = {
         Component("gateway", "steelyard", "gateway", _STEELYARD),
         Component("engine", "steelyard-engine", "llama", _ENGINE),
         Component(MODEL),
+        Component(VLLM, sources=(*site.SOURCES, REPOSITORY / "images" / VLLM / "vllm"), on_demand=True),
         Component(QUANTIZE, sources=quantize_site.SOURCES, on_demand=True),
     )
 }
@@ -57,6 +59,8 @@ USUAL = tuple(c.name for c in COMPONENTS.values() if not c.on_demand)
 
 def requirements(component: Component) -> str:
     """The component's pinned dependencies with hashes, from `uv.lock`, or another project's (empty for data)."""
+    if component.name == VLLM:
+        return site.requirements()
     if component.name == QUANTIZE:
         return quantize_site.requirements()
     if component.package is None:

