@@ -26,6 +26,9 @@ def series(name: str, key: tuple[str, str]) -> dict[tuple[str, ...], float]:
 
 @pytest.fixture(autouse=True)
 def _gone() -> Iterator[None]:
+    """Nothing of these services is known, whatever tests of before have left: the metrics are the process's."""
+    for key in (KEY, CHAT):
+        metrics.forget_service(*key)
     yield
     metrics.forget_service(*KEY)
 
