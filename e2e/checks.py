@@ -55,6 +55,12 @@ def _kernels(name: str, *arguments: str) -> Check:
 LEFT_OUT = (
     _kernels("kernels: checkpoints of every format in vLLM", "vllm", "--whole"),
     _kernels("kernels: other libraries' results", "oracles"),
+    Check(
+        "a Job that quantizes, with the real image",
+        ("pytest", "-q", "-m", "cluster", "e2e/scenarios/test_quantize_job.py"),
+        True,
+        {"STEELYARD_REAL_QUANTIZE": "1"},
+    ),
     _kernels("kernels: every technique on one model", "run", "--", "-m", "steelyard_kernels.cli", "compare", "--json"),
 )
 
