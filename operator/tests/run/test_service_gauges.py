@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from scaled_world import ScaledWorld
+from steelyard.observe.resources import INFERENCE_SERVICE
 from steelyard.run import metrics
 
 BOUNDS = {"prefill": {"replicas": {"min": 1, "max": 8}}, "decode": {"replicas": {"min": 1, "max": 8}}}
@@ -92,3 +93,49 @@ def test_a_replica_that_stands_by_tells_nothing_of_services() -> None:
     assert series(CONDITION, KEY) == {} == series("steelyard_metrics_age_seconds", KEY)
     metrics.show_conditions(*KEY, [told("Available", "True", "Serving")])
     assert series(CONDITION, KEY) == {("Available", "Serving"): 1}
+
+
+def test_a_mode_that_judges_no_limit_tells_none() -> None:
+    """A budget was reached; then the mode is Off: the alert on it must end."""
+    made = ScaledWorld(BOUNDS | {"autoscaling": {"mode": "Auto", "budget": {"accelerators": 2}}})
+    made.look()
+    made.tick(4)
+    made.arriving = 500_000.0
+    made.tick(3)
+    assert ("ScalingLimited", "BudgetReached") in series(CONDITION, CHAT)
+    service = made.api.get(INFERENCE_SERVICE, *CHAT)
+    service["spec"]["autoscaling"]["mode"] = "Off"
+    made.api.put(service)
+    made.tick()
+    assert not [key for key in series(CONDITION, CHAT) if key[0] == "ScalingLimited"]
+    assert ("MetricsFresh", "Fresh") in series(CONDITION, CHAT)
+
+
+def test_the_two_authors_of_a_status_do_not_speak_for_each_other() -> None:
+    """A reconcile knows nothing of what is measured, and a tick nothing of the spec."""
+    made = ScaledWorld(BOUNDS)
+    made.look()
+    made.tick(4)
+    told_by_tick = {key: value for key, value in series(CONDITION, CHAT).items() if key[0] == "MetricsFresh"}
+    assert told_by_tick
+    made.look()
+    assert told_by_tick.items() <= series(CONDITION, CHAT).items()
+    assert ("Accepted", "Valid") in series(CONDITION, CHAT)
+
+
+def test_a_service_deleted_during_a_tick_leaves_nothing() -> None:
+    made = ScaledWorld(BOUNDS)
+    made.look()
+    made.tick(4)
+    ask = made.ask
+
+    def deleted_meanwhile(query: object) -> object:
+        made.fleet.forget(CHAT)
+        metrics.forget_service(*CHAT)
+        return ask(query)  # type: ignore[arg-type]
+
+    made.ask = deleted_meanwhile  # type: ignore[method-assign, assignment]
+    made.autoscaler.tick(made.now)
+    assert not any(
+        series(name, CHAT) for name in (CONDITION, "steelyard_metrics_age_seconds", "steelyard_accelerators")
+    )

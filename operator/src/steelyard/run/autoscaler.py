@@ -20,7 +20,7 @@ from steelyard.api.labels import DECODE
 from steelyard.api.service import InferenceService
 from steelyard.apply.admission import admit, remind
 from steelyard.apply.carry_out import carry_out
-from steelyard.apply.report import AUTOSCALER, tell, write_status
+from steelyard.apply.report import AUTOSCALER, SCALED_CONDITIONS, tell, write_status
 from steelyard.decide import attained as goals
 from steelyard.decide import scaling, slots
 from steelyard.decide.conditions import Verdict
@@ -106,7 +106,12 @@ class Autoscaler:
             for key, arrivals in demand.ask_all(self.windows, addresses, now, self._pool):
                 with _guarded(key):
                     self._serve(key, views[key], found, arrivals, now)
+            for gone in views.keys() - self.fleet.views().keys():
+                metrics.forget_service(
+                    *gone
+                )  # deleted meanwhile: what this tick told of it nobody else would take back
         metrics.TICK_SECONDS.observe(time.monotonic() - started)
+        metrics.TICK_INTERVAL_SECONDS.set(self.tick_seconds)
 
     def _spans(self) -> set[int]:
         return {span_of(known.kept.interval) for known in self._known.values()}
@@ -225,7 +230,7 @@ class Autoscaler:
         status["conditions"] = [
             condition(verdict, conditions.get(verdict.type), generation, moment).manifest() for verdict in verdicts
         ]
-        metrics.show_conditions(*key, status["conditions"])
+        metrics.show_conditions(*key, status["conditions"], own=SCALED_CONDITIONS)
         body = {**seen.body, "status": before}
         if write_status(self.api, body, status, AUTOSCALER):
             metrics.STATUS_WRITES.inc()

@@ -70,6 +70,9 @@ TICK_SECONDS = Histogram(
     buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 5, 10, 30),
     registry=REGISTRY,
 )
+TICK_INTERVAL_SECONDS = Gauge(
+    "steelyard_tick_interval_seconds", "Time from one tick of the autoscaler to the next.", registry=REGISTRY
+)
 QUERIES = Counter(
     "steelyard_prometheus_queries_total", "Queries to Prometheus by their end.", ["result"], registry=REGISTRY
 )
@@ -146,8 +149,9 @@ def count_call(method: str, answer: Answer) -> None:
     API_BYTES.labels("in").inc(answer.received)
 
 
-def show_replicas(namespace: str, service: str, status: dict[str, Any]) -> None:
-    """Set the gauges of one service from its status: conditions and replicas; roles it does not have disappear."""
+def show_status(namespace: str, service: str, status: dict[str, Any]) -> None:
+    """Set the gauges of one service from the reconcile's part of its status: conditions and replicas; roles it does not have
+    disappear."""
     show_conditions(namespace, service, status.get("conditions", ()))
     for role in ROLES:
         counts = status.get(role)
@@ -173,10 +177,16 @@ def forget_service(namespace: str, service: str) -> None:
         _shown.pop((namespace, service, kind), None)
 
 
-def show_conditions(namespace: str, service: str, conditions: Iterable[Mapping[str, object]]) -> None:
-    """Set the gauges of these conditions of a service; of others nothing changes. Costs nothing where they stand as before."""
-    for one in conditions:
-        key, now = (namespace, service, str(one["type"])), (str(one["status"]), str(one["reason"]))
+def show_conditions(
+    namespace: str, service: str, conditions: Iterable[Mapping[str, object]], own: Iterable[str] = ()
+) -> None:
+    """Set the gauges of these conditions of a service; those of `own` that are not among them are not known any more, of
+    others nothing changes. Costs nothing where they stand as before."""
+    found = dict.fromkeys(own, ("Unknown", "")) | {
+        str(one["type"]): (str(one["status"]), str(one["reason"])) for one in conditions
+    }
+    for kind, now in found.items():
+        key = (namespace, service, kind)
         before = _shown.get(key)
         if now == before:
             continue

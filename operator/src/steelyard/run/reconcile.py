@@ -207,10 +207,11 @@ class Reconciler:
         if not silent:
             if self.fleet is None:
                 release(self.api, service)
-            if write_status(self.api, service, status, ALONE if self.fleet is None else RECONCILE):
+            author = ALONE if self.fleet is None else RECONCILE
+            if write_status(self.api, service, status, author):
                 metrics.STATUS_WRITES.inc()
                 told = list(reporting.transitions(reporting.previous_conditions(service), status))
-            metrics.show_replicas(meta["namespace"], meta["name"], status)
+            metrics.show_status(meta["namespace"], meta["name"], author.part(status))
         for note in [*_notes(done, stepping=not plan.render), *told]:
             tell(self.api, service, note.reason, note.message, self.reporter, note.warning, now)
 
