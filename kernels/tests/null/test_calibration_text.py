@@ -31,3 +31,17 @@ def test_windows_come_from_all_over_the_packaged_text(tmp_path: Path) -> None:
     windows = [tokenizer.decode(one) for one in text.windows(tokenizer, None, None, 48, TOKENS, 0).calibration.tolist()]
     of_sample = sum(window in sample for window in windows) / len(windows)
     assert 0.2 < of_sample < 0.5
+
+
+def test_paragraphs_of_a_text_that_judges_are_not_calibrated_with(tmp_path: Path) -> None:
+    tokenizer = text.tokenizer_of(tiny_model.write(tmp_path / "tiny"))
+    helping = topics.topics["class"].split("\n\n")[1]
+    told = next(one for one in text.SAMPLE.read_text().split("\n\n") if one.startswith("ACADEME"))
+    judging = tmp_path / "judging.txt"
+    judging.write_text(f"{helping}\n\n{told}\n\n" + "Something of its own. " * 20)
+    seen = {}
+    for evaluation in (None, judging):
+        found = text.windows(tokenizer, None, evaluation, 10**6, TOKENS, 4)
+        seen[evaluation] = tokenizer.decode(found.calibration.flatten().tolist()).split("\n\n")
+    assert {helping, told} <= set(seen[None])
+    assert not {helping, told} & set(seen[judging])

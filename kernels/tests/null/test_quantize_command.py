@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 import tiny_model
-from steelyard_kernels.quantize import cli
+from steelyard_kernels.quantize import cli, workfolder
 from steelyard_kernels.quantize import run as runs
 from steelyard_kernels.quantize.workfolder import WorkFolder
 
@@ -44,24 +45,73 @@ def test_what_is_there_is_enough_where_that_is_asked_for(
     assert "name a new folder" in capsys.readouterr().err
 
 
+def in_the_background(folder: Path, target: Path) -> tuple[threading.Thread, list[int]]:
+    """The command in a thread, and where its exit status will be."""
+    statuses: list[int] = []
+    given = [str(folder), str(target), *OPTIONS, "--reuse"]
+    thread = threading.Thread(target=lambda: statuses.append(cli.main(given)))
+    thread.start()
+    return thread, statuses
+
+
+def finish(other: WorkFolder) -> None:
+    """The other run makes it."""
+    other.begin("the other's")
+    other.path.joinpath("config.json").write_text("{}")
+    other.finish()
+
+
 def test_a_run_waits_for_another_one_of_the_same_folder(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other one makes it in the end, or gives up, and then this one does."""
     target = tmp_path / "out"
     waited = threading.Event()
-    monkeypatch.setattr(cli.time, "sleep", lambda seconds: waited.set())
-    with WorkFolder(target, "the other's") as other:
+    monkeypatch.setattr(cli, "_wait", lambda seconds: waited.set() or time.sleep(0.01))
+    with WorkFolder(target) as other:
         assert cli.main([str(folder), str(target), *OPTIONS]) == 1
         assert "another run is writing" in capsys.readouterr().err
-        mine = threading.Thread(target=cli.main, args=([str(folder), str(target), *OPTIONS, "--reuse"],))
-        mine.start()
+        mine, statuses = in_the_background(folder, target)
         assert waited.wait(60)
-        other.path.joinpath("config.json").write_text("{}")
-        other.finish()
+        finish(other)
     mine.join(60)
-    assert not mine.is_alive()
+    assert statuses == [0]
     assert [path.name for path in target.iterdir()] == ["config.json"], "what the other one made is left as it is"
+    assert list(tmp_path.iterdir()) == [target], "no folder of mine is left beside it"
+
+
+@pytest.mark.parametrize("made", [True, False], ids=["makes it", "gives up"])
+@pytest.mark.parametrize("place", [(runs, "open_source"), (workfolder.fcntl, "flock")], ids=["reads", "locks"])
+def test_another_run_may_end_while_this_one(
+    place: tuple[object, str], made: bool, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has made is taken; where it gave up, this one makes it. The lock must not be that of a folder that is gone."""
+    target = tmp_path / "out"
+    other = WorkFolder(target).__enter__()
+    owner, name = place
+    step = getattr(owner, name)
+    ends = [finish if made else WorkFolder.remove, WorkFolder.__exit__]
+
+    def meanwhile(*arguments: object) -> object:
+        while ends:
+            ends.pop(0)(other)
+        return step(*arguments)
+
+    monkeypatch.setattr(owner, name, meanwhile)
+    assert cli.main([str(folder), str(target), *OPTIONS, "--reuse"]) == 0
+    assert not ends
+    assert ({path.name for path in target.iterdir()} == {"config.json"}) is made
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_cannot_be_used_leaves_no_folders_and_an_earlier_runs_layers(folder: Path, tmp_path: Path) -> None:
+    too_long = ("--recipe", "fp8", "--samples", "4", "--tokens", "10000000")
+    assert cli.main([str(folder), str(tmp_path / "a" / "b" / "out"), *too_long]) == 1
+    assert list(tmp_path.iterdir()) == []
+    earlier = tmp_path / ".out.unfinished"
+    earlier.mkdir()
+    (earlier / "model-00001-of-00004.safetensors").write_bytes(b"")
+    assert cli.main([str(folder), str(tmp_path / "out"), *too_long]) == 1
+    assert [path.name for path in earlier.iterdir()] == ["model-00001-of-00004.safetensors"]
 
 
 def test_a_failing_disk_may_be_tried_again_and_an_unusable_model_not(

@@ -19,7 +19,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from steelyard_kernels.quantize import recipe as recipes
-from steelyard_kernels.quantize.errors import Busy, QuantizeError
+from steelyard_kernels.quantize.errors import Busy, QuantizeError, Taken
 from steelyard_kernels.quantize.report import Report
 from steelyard_kernels.quantize.run import Job, Progress, describe, quantize
 
@@ -56,18 +56,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _made(job: Job, options: argparse.Namespace) -> Report | None:
     """Make the checkpoint; None where it is there already and that is enough, also because another run has just made it."""
     while True:
-        if options.reuse and job.target.is_dir():
-            return None
         try:
             if options.quiet or not sys.stderr.isatty():
                 return quantize(job, _silent if options.quiet else _told)
             with tqdm(desc="layers", unit="layer", file=sys.stderr) as bar:
                 return quantize(job, _shown(bar))
+        except Taken:
+            if options.reuse and job.target.is_dir():
+                return None
+            raise
         except Busy as error:
             if not options.reuse:
                 raise
             print(f"waits: {error}", file=sys.stderr, flush=True)
-            time.sleep(WAIT_SECONDS)
+            _wait(WAIT_SECONDS)
+
+
+def _wait(seconds: float) -> None:
+    """Let another run get on."""
+    time.sleep(seconds)
 
 
 def _silent(done: int, total: int) -> None:
@@ -109,7 +116,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--recipe", required=True, help="a preset's name or a YAML file")
     parser.add_argument("--text", type=Path, help="calibration text (default: the packaged sample)")
     parser.add_argument(
-        "--evaluate", type=Path, help="text to measure perplexity on (default: the end of the calibration text)"
+        "--evaluate",
+        type=Path,
+        help="text to measure perplexity on (default: the last fifth of --text, without it of Python's help texts)",
     )
     parser.add_argument("--samples", type=int, help="windows of calibration text (default: the recipe's, 128)")
     parser.add_argument("--tokens", type=int, help="tokens a window (default: the recipe's, 512)")

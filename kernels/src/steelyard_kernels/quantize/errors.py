@@ -7,3 +7,7 @@ class QuantizeError(ValueError):
 
 class Busy(QuantizeError):
     """Another process is writing the same checkpoint."""
+
+
+class Taken(QuantizeError):
+    """The checkpoint's place is taken, perhaps by what another process has just made."""

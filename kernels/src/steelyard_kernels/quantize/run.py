@@ -25,7 +25,7 @@ from steelyard_kernels.quantize.errors import QuantizeError
 from steelyard_kernels.quantize.recipe import Recipe, as_mapping
 from steelyard_kernels.quantize.report import REPORT, Report
 from steelyard_kernels.quantize.source import LINEARS, Source, open_source
-from steelyard_kernels.quantize.workfolder import WorkFolder
+from steelyard_kernels.quantize.workfolder import WorkFolder, taken
 from steelyard_kernels.rotation import learned
 
 COPIED = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "vocab.json", "merges.txt",
@@ -50,18 +50,20 @@ class Job(NamedTuple):
 def quantize(job: Job, progress: Progress = lambda done, total: None) -> Report:
     """Write the quantized checkpoint into `job.target`, a new folder; `progress` hears of finished layers.
 
-    QuantizeError says what is wrong with the input, and then nothing is left behind. After an interruption, equal arguments go on.
+    QuantizeError says what is wrong with the input, and then nothing is left behind but what an earlier run had finished; Busy and
+    Taken say that another process is writing the target, or has written it. After an interruption, equal arguments go on.
     """
     started = time.monotonic()
     if job.target.exists():
-        raise QuantizeError(f"{job.target} exists; name a new folder")
+        raise taken(job.target)
     source = _rotated(open_source(job.source), job.recipe)
     group = codes.settle_group(
         job.recipe, {source.places[f"model.layers.0.{name}.weight"].shape[1] for name in LINEARS}
     )
-    windows = _windows(job)
-    _check_disk(job, source, group, windows)
-    with WorkFolder(job.target, _fingerprint(job, source, windows), job.restart) as work, torch.no_grad():
+    with WorkFolder(job.target) as work, torch.no_grad():
+        windows = _windows(job)
+        _check_disk(job, source, group, windows)
+        work.begin(_fingerprint(job, source, windows), job.restart)
         try:
             with torch.device(job.device):
                 resumed = work.done

@@ -34,7 +34,8 @@ def windows(
 ) -> Windows:
     """Cut `samples` windows for calibration and up to `judged` for evaluation, evenly over the texts.
 
-    Without `text` the packaged sample serves, and help texts judge. Raises QuantizeError when a text is too short.
+    Without `text` the packaged sample serves, but for the paragraphs that are in the text that judges. Without `evaluation` the end
+    of `text` judges, or of the help texts. Raises QuantizeError when a text is too short.
     """
 
     def ids_of(source: str) -> list[int]:
@@ -44,11 +45,13 @@ def windows(
     whole = tokenizer.encode(source, add_special_tokens=False)
     cut = len(whole.ids) if evaluation else int(len(whole.ids) * (1 - HELD_OUT))
     seen, unseen = whole.ids[:cut], whole.ids[cut:]
-    if evaluation:
-        unseen = ids_of(_read(evaluation))
+    judging = _read(evaluation) if evaluation else None
+    if judging is not None:
+        unseen = ids_of(judging)
     if text is None and samples:
-        at = len(source) if evaluation else whole.offsets[cut][0]
-        seen = ids_of(_beside(source[:at], source[at:]) + _read(SAMPLE))
+        at = whole.offsets[cut][0] if judging is None else len(source)
+        beside = source[at:] if judging is None else judging
+        seen = ids_of(_beside(source[:at], beside) + _beside(_read(SAMPLE), beside))
     where = str(text or "the packaged sample")
     parts = (_spread(seen, samples, tokens, where), _spread(unseen, judged, tokens, str(evaluation or where)))
     digest = hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()

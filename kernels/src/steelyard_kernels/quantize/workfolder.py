@@ -2,6 +2,9 @@
 
 After each layer it holds that layer's tensors, the hidden states that the next one reads, and `progress.json`, replaced last: a run
 that was killed at any point goes on after the last whole layer. A run with another recipe, source or text starts anew.
+
+The lock is on the folder itself, which another process may rename or remove between our opening and our locking it: whoever has
+locked looks whether the folder is still the one with that name, and whether its final place is still free.
 """
 
 from __future__ import annotations
@@ -9,43 +12,52 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from steelyard_kernels.quantize.errors import Busy
+from steelyard_kernels.quantize.errors import Busy, Taken
 
 PROGRESS = "progress.json"
 
 
 class WorkFolder:
-    """`with WorkFolder(target, fingerprint) as work:` holds the folder for this process alone."""
+    """`with WorkFolder(target) as work:` holds the folder for this process alone, and then `begin` says what for.
 
-    def __init__(self, target: Path, fingerprint: str, restart: bool = False) -> None:
-        self.target, self.fingerprint, self.restart = target, fingerprint, restart
+    Raises Busy while another process holds it, and Taken where that one has made the target. What holds no files at the end is
+    removed, also the folders above it that were not there.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
         self.path = target.with_name(f".{target.name}.unfinished")
         self.progress: dict[str, Any] = {}
 
     def __enter__(self) -> WorkFolder:
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._lock)
-            raise Busy(f"another run is writing {self.target}; wait for it or name another folder") from error
-        self.progress = self._earlier()
-        if not self.progress:
-            for entry in self.path.iterdir():
-                entry.unlink()
-            self.progress = {"fingerprint": self.fingerprint, "layers": [], "tensors": {}}
+        self._made = [self.path, *(folder for folder in self.path.parents if not folder.exists())]
+        self._lock = self._locked()
+        if self.target.exists():
+            self.remove()
+            self.__exit__()
+            raise taken(self.target)
         return self
 
     def __exit__(self, *_: object) -> None:
+        with suppress(OSError):  # the first that is gone, or holds files
+            for folder in self._made:
+                folder.rmdir()
         os.close(self._lock)
+
+    def begin(self, fingerprint: str, restart: bool = False) -> None:
+        """Go on where an earlier run with that fingerprint stopped, else (or with `restart`) begin anew."""
+        self.progress = {} if restart else self._earlier(fingerprint)
+        if not self.progress:
+            for entry in self.path.iterdir():
+                entry.unlink()
+            self.progress = {"fingerprint": fingerprint, "layers": [], "tensors": {}}
 
     @property
     def done(self) -> int:
@@ -80,15 +92,41 @@ class WorkFolder:
         os.rename(self.path, self.target)
 
     def remove(self) -> None:
-        """Leave nothing behind."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Leave nothing behind; the empty folder goes at the end."""
+        with suppress(OSError):
+            for entry in self.path.iterdir():
+                entry.unlink()
 
-    def _earlier(self) -> dict[str, Any]:
+    def _locked(self) -> int:
+        """The descriptor that holds the lock, of the folder that has the name now."""
+        while True:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                lock = os.open(self.path, os.O_RDONLY)
+            except FileNotFoundError:  # renamed or removed in between
+                continue
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(lock), os.stat(self.path)):
+                    return lock
+            except BlockingIOError as error:
+                os.close(lock)
+                raise Busy(f"another run is writing {self.target}; wait for it or name another folder") from error
+            except FileNotFoundError:
+                pass
+            os.close(lock)
+
+    def _earlier(self, fingerprint: str) -> dict[str, Any]:
         path = self.path / PROGRESS
-        if self.restart or not path.is_file():
+        if not path.is_file():
             return {}
         found = json.loads(path.read_text())
-        return dict(found) if found.get("fingerprint") == self.fingerprint else {}
+        return dict(found) if found.get("fingerprint") == fingerprint else {}
 
     def _state(self, layers: int) -> str:
         return f"state-{layers:05}.safetensors"
+
+
+def taken(target: Path) -> Taken:
+    """What to raise where there is something in the target's place."""
+    return Taken(f"{target} exists; name a new folder")
