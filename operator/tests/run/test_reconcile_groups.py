@@ -166,3 +166,16 @@ def test_the_autoscaler_hears_which_pools_are_groups() -> None:
     assert seen is not None
     assert seen.pods.grouped == {"aggregated"}
     assert seen.pods.asked == {"aggregated": 2}
+
+
+def test_followers_find_their_leader_before_anybody_is_ready() -> None:
+    """LWS keeps a Service of its set's name, so ours names the leaders, and followers wait for them while none is ready."""
+    world = Grouped()
+    world.settle()
+    service = world.api.body("Service", "chat-aggregated")["spec"]
+    assert service["publishNotReadyAddresses"] is True
+    leader = world.group()["spec"]["leaderWorkerTemplate"]["leaderTemplate"]["metadata"]["labels"]
+    assert service["selector"].items() <= leader.items()
+    world.respec(NARROW)
+    world.reconcile()
+    assert "publishNotReadyAddresses" not in world.api.body("Service", "chat-aggregated")["spec"]

@@ -26,6 +26,7 @@ IMMUTABLE = {
     "Job": ("spec", "template"),
     "RoleBinding": ("roleRef",),
 }
+REQUIRED = {"LeaderWorkerSet": ("spec", "leaderWorkerTemplate")}
 GENERATIONS = frozenset(
     {
         "Deployment",
@@ -271,7 +272,10 @@ class MemoryApi(Api):
         self.told.append(("DELETED", copy.deepcopy(body)))
 
     def _judge(self, live: Body | None, body: Body) -> None:
-        """Refuse a change of what cannot be changed."""
+        """Refuse a change of what cannot be changed, and an object without what it must have."""
+        required = REQUIRED.get(body["kind"])
+        if required is not None and _at(body, required) is None:
+            raise Malformed(422, f"{body['kind']} {body['metadata']['name']}: {'.'.join(required)}: Required value")
         path = IMMUTABLE.get(body["kind"])
         if live is not None and path is not None and _at(live, path) != _at(body, path):
             raise Malformed(422, f"{body['kind']} {body['metadata']['name']}: {'.'.join(path)}: field is immutable")

@@ -2,6 +2,10 @@
 
 In this order a scale-down takes the replicas that were chosen: the ReplicaSet controller takes the ones of lowest deletion
 cost. A step that fails is decided anew at the next tick; a pool whose chosen pods could not be marked is not shrunk.
+
+A LeaderWorkerSet looks at no cost: it takes the replica of the highest number. So a grouped pool is shrunk only as far as
+that loses no more replicas that serve than were chosen of those: one idle replica goes for another, but none that serves goes
+in the place of one that could not start.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -11,6 +15,7 @@ from steelyard.api import names
 from steelyard.apply.roles import mark, relabel
 from steelyard.apply.scale import scale
 from steelyard.decide.scale.decision import Decision
+from steelyard.decide.scale.signals import Phase, Replica
 from steelyard.observe.client import Api
 from steelyard.observe.replicas import Engine
 
@@ -34,8 +39,8 @@ def carry_out(
     decision: Decision,
     grouped: Collection[str] = (),
 ) -> Carried:
-    """Do what differs from what is there; raises `ApiError` in the middle when the API server fails. Of `grouped` pools,
-    LeaderWorkerSets, the replica of the highest number goes, whichever was chosen."""
+    """Do what differs from what is there; raises `ApiError` in the middle when the API server fails. `grouped` are the pools
+    that are LeaderWorkerSets."""
     if not decision.act:
         return Carried()
     known = {engine.replica.name: engine for engine in engines}
@@ -43,13 +48,30 @@ def carry_out(
         pod for pod, role in decision.relabel if pod in known and relabel(api, namespace, pod, known[pod].uid, role)
     )
     shrinking = {pool for pool, number in decision.pools.items() if number < asked.get(pool, 0)}
-    unmarked = _mark(api, namespace, known, decision.remove, shrinking)
+    unmarked = _mark(api, namespace, known, decision.remove, shrinking - set(grouped))
     scaled = []
-    for pool, number in decision.pools.items():
+    for pool, wanted in decision.pools.items():
+        mine = [engine.replica for engine in known.values() if engine.replica.pool == pool]
+        number = reach(mine, decision.remove, asked.get(pool, 0), wanted) if pool in grouped else wanted
         if number != asked.get(pool) and pool not in unmarked:
             scale(api, namespace, names.engines(service, pool), number, pool in grouped)
             scaled.append(f"{pool} {asked.get(pool, 0)}→{number}")
     return Carried(relabelled, tuple(scaled))
+
+
+def reach(replicas: Iterable[Replica], chosen: Collection[str], asked: int, wanted: int) -> int:
+    """The number to which a LeaderWorkerSet that asks for `asked` may be brought on its way to `wanted`, by the rule above;
+    `replicas` are its leaders, whose names end in their numbers."""
+    there = {replica.name.rpartition("-")[2]: replica for replica in replicas if replica.phase is not Phase.DRAINING}
+    exchanged = sum(replica.phase is Phase.READY and replica.name in chosen for replica in there.values())
+    for place in range(asked - 1, wanted - 1, -1):
+        last = there.get(str(place))
+        if last is None or (last.name in chosen and last.phase is not Phase.READY):
+            continue
+        if exchanged == 0:
+            return place + 1
+        exchanged -= 1
+    return wanted
 
 
 def _mark(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from steelyard.api import names
 from steelyard.api.accelerator import Accelerator
-from steelyard.api.labels import SPEC_HASH
+from steelyard.api.labels import POOL, SPEC_HASH
 from steelyard.api.service import InferenceService
 from steelyard.build import disruption, gateway, gateway_settings, pods, policies, quantize, services
 from steelyard.build.meta import Body, child
@@ -25,13 +25,14 @@ def children(service: InferenceService, accelerators: Mapping[str, Accelerator |
         for role in spec.roles
         for body in pods.deployment(service, role, accelerators.get(spec.accelerator_of(role)), site)
     ]
+    grouped = {body["metadata"]["labels"][POOL] for body in engines if body["kind"] == "LeaderWorkerSet"}
     return [
         *gateway.account(service),
         gateway_settings.config_map(service, dict(accelerators)),
         *(body for body in engines if body["kind"] == "ConfigMap"),
         services.client(service),
-        *(services.role(service, role) for role in spec.roles),
-        *policies.network_policies(service, site, groups=any(body["kind"] == "LeaderWorkerSet" for body in engines)),
+        *(services.role(service, role, grouped=role in grouped) for role in spec.roles),
+        *policies.network_policies(service, site, groups=bool(grouped)),
         *disruption.budgets(service),
         *(quantize.job(service, order, site) for order in orders(service)),
         *(body for body in engines if body["kind"] == "DaemonSet"),  # images begin to come before the first pod is made

@@ -17,14 +17,20 @@ def client(service: InferenceService) -> Body:
     return body
 
 
-def role(service: InferenceService, role_name: str) -> Body:
-    """The engines that do this role now, by the role label (not by pool)."""
+def role(service: InferenceService, role_name: str, grouped: bool) -> Body:
+    """The engines that do this role now, by the role label (not by pool).
+
+    Where replicas are `grouped`, LWS takes this Service, which has its set's name, for the one that names the leaders. Followers
+    look for their leader by it before any of them can be ready, so it tells of pods that are not; gateways do not ask it, they
+    watch pods and their readiness.
+    """
     body = child(service, "v1", "Service", names.engines(service.name, role_name), {COMPONENT: ENGINE})
     body["spec"] = {
         "type": "ClusterIP",
         "clusterIP": "None",
         "selector": {SERVICE: service.name, COMPONENT: ENGINE, ROLE: role_name},
         "ports": [_port("http", ENGINE_PORT), _port("kv", KV_PORT)],
+        **({"publishNotReadyAddresses": True} if grouped else {}),
     }
     return body
 

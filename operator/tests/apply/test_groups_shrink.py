@@ -1,0 +1,60 @@
+"""A LeaderWorkerSet takes its highest number away: how far one may shrink so that no replica goes in another's place."""
+
+from __future__ import annotations
+
+import pytest
+from memory_api import MemoryApi
+from steelyard.apply.carry_out import carry_out, reach
+from steelyard.apply.scale import scale
+from steelyard.decide.scale.decision import Decision, LimitedBy, Memory
+from steelyard.decide.scale.signals import Phase, Replica
+from steelyard.observe.client import Missing
+from steelyard.observe.replicas import Engine
+
+READY, STUCK, COMING, GOING = Phase.READY, Phase.UNSCHEDULABLE, Phase.STARTING, Phase.DRAINING
+CASES = [
+    ([READY, READY, STUCK], [2], 2, 2, "the stuck one is the last"),
+    ([READY, STUCK, READY], [1], 2, 3, "the last one serves and the stuck one is not the last"),
+    ([READY, STUCK, STUCK], [1, 2], 1, 1, "both of the last are stuck"),
+    ([STUCK, READY, STUCK], [0, 2], 1, 2, "as far as the last are those that were chosen"),
+    ([READY, READY, READY], [0], 2, 2, "one that serves goes for another"),
+    ([READY, STUCK, READY, READY], [1, 0], 2, 3, "one of those that were chosen serves, so one goes"),
+    ([READY, STUCK, COMING], [1], 2, 3, "one that comes is not given up for one that does not"),
+    ([READY, READY, GOING], [1], 2, 2, "one that leaves serves nobody"),
+    ([READY, READY], [], 2, 2, "the third was asked for and never made"),
+]
+
+
+def replica(number: int, phase: Phase) -> Replica:
+    return Replica(f"chat-decode-{number}", "decode", "decode", "group", phase, 0.0)
+
+
+@pytest.mark.parametrize(("phases", "chosen", "wanted", "expected", "because"), CASES)
+def test_how_far_it_shrinks(phases: list[Phase], chosen: list[int], wanted: int, expected: int, because: str) -> None:
+    there = [replica(number, phase) for number, phase in enumerate(phases)]
+    asked = max(3, len(there))
+    assert reach(there, [f"chat-decode-{number}" for number in chosen], asked, wanted) == expected, because
+
+
+@pytest.mark.parametrize(("stuck", "expected"), [(2, ("decode 3→2",)), (1, ())])
+def test_a_withdrawn_group_goes_alone_and_no_pod_is_marked(stuck: int, expected: tuple[str, ...]) -> None:
+    api = MemoryApi()
+    meta = {"name": "chat-decode", "namespace": "team-a"}
+    spec = {"replicas": 3, "leaderWorkerTemplate": {"size": 2}}
+    api.put({"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": meta, "spec": spec})
+    engines = [
+        Engine(replica(number, STUCK if number == stuck else READY), f"uid-{number}", 0.0, False) for number in range(3)
+    ]
+    name = f"chat-decode-{stuck}"
+    two = {"decode": 2}
+    decision = Decision(two, two, (), (name,), (), (), "", LimitedBy.NONE, act=True, slots=None, memory=Memory())
+    done = carry_out(api, "team-a", "chat", engines, {"decode": 3}, decision, {"decode"})
+    assert done.scaled == expected
+    assert [write for write in api.writes if write.startswith("merge")] == []
+
+
+def test_the_number_of_a_set_that_has_just_gone_creates_nothing() -> None:
+    api = MemoryApi()
+    with pytest.raises(Missing, match="chat-decode is gone"):
+        scale(api, "team-a", "chat-decode", 2, grouped=True)
+    assert api.kinds() == []
