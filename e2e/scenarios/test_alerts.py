@@ -1,7 +1,7 @@
 """When each alert fires, and when it does not: the chart's rules evaluated by Prometheus' own `promtool`.
 
 No cluster is needed, only the program, which `make test` builds. That the figures exist on a live service, and that a live
-Prometheus takes the rules and answers the dashboards, is shown by `test_burst.py`.
+Prometheus takes the rules and answers the dashboards, is shown by `test_autoscaler.py`.
 """
 
 from __future__ import annotations
@@ -58,12 +58,24 @@ def outcomes(**counts: str) -> Series:
     return {of("steelyard_gateway_requests_total", outcome=name, pod="g-0"): values for name, values in counts.items()}
 
 
-def leading(*replicas: int) -> Series:
-    return {f'steelyard_leading{{pod="o-{n}"}}': f"{leads}x10" for n, leads in enumerate(replicas)}
+def leading(*replicas: str, namespace: str = "steelyard-system") -> Series:
+    """What operators say of the lease, by replica."""
+    return {f'steelyard_leading{{namespace="{namespace}", pod="o-{n}"}}': values for n, values in enumerate(replicas)}
+
+
+def ticks(in_time: str, late: str, interval: int = 5) -> Series:
+    """Ticks that took up to 5 s, and up to 10 s in all."""
+    counts = {"5": in_time, "10": late, "+Inf": late}
+    found = {
+        f'steelyard_tick_seconds_bucket{{namespace="s", le="{bound}"}}': values for bound, values in counts.items()
+    }
+    return found | {'steelyard_tick_interval_seconds{namespace="s"}': f"{interval}x60"}
 
 
 COMPLETED = outcomes(completed="0+60x60")
-FAST, SLOW, DOES_NOT_START = "SteelyardObjectiveBurnFast", "SteelyardObjectiveBurnSlow", "SteelyardReplicasDoNotStart"
+SERVED = condition("Available", "Serving", "1 1 stale")
+FAST, SLOW = "SteelyardObjectiveBurnFast", "SteelyardObjectiveBurnSlow"
+GONE, DOES_NOT_START = "SteelyardServiceUnavailable", "SteelyardReplicasDoNotStart"
 ROWS: tuple[tuple[str, Series, str, bool, str], ...] = (
     (FAST, judged("0+60x120", "0+40x120"), "90m", True, "40 % missed where 5 % may be"),
     (FAST, judged("0+80x120", "0+20x120"), "90m", False, "20 % are four times what may be missed"),
@@ -77,15 +89,14 @@ ROWS: tuple[tuple[str, Series, str, bool, str], ...] = (
     (SLOW, judged("0+85x500", "0+15x500"), "7h", True, "15 % missed where 5 % may be, for six hours"),
     (SLOW, judged("0+92x500", "0+8x500"), "7h", False, "8 % are less than twice what may be missed"),
     (SLOW, judged("0+85x300 25500+100x200", "0+15x300 4500+0x200"), "7h", False, "it is over"),
-    ("SteelyardServiceUnavailable", condition("Available", "PrefillNotReady", "0x10"), "3m", True, "for two minutes"),
-    ("SteelyardServiceUnavailable", condition("Available", "PrefillNotReady", "1 0 1 0 1 0"), "5m", False, "in between"),
-    (
-        "SteelyardServiceUnavailable",
-        condition("Available", "PrefillNotReady", "0 0 _x8") | condition("Available", "GatewayNotReady", "_ _ 0x8"),
-        "4m",
-        True,
-        "the reason changes, the state does not",
-    ),
+    (GONE, SERVED | condition("Available", "PrefillNotReady", "_ _ 0x30"), "5m", True, "for two minutes"),
+    (GONE, SERVED | condition("Available", "PrefillNotReady", "_ _ 0x30"), "30m", True, "and for as long as it lasts"),
+    (GONE, condition("Available", "PrefillNotReady", "0x10"), "5m", False, "a first start takes its time"),
+    (GONE, condition("Available", "NotAccepted", "0x10"), "5m", False, "a spec that was never accepted"),
+    (GONE, condition("Available", "Serving", "1 stale 1 stale 1")
+     | condition("Available", "PrefillNotReady", "_ 0 stale 0 stale"), "4m", False, "now and then"),
+    (GONE, SERVED | condition("Available", "PrefillNotReady", "_ _ 0 stale") | condition("Available", "GatewayNotReady",
+     "_ _ _ 0x8"), "5m", True, "the reason changes, the state does not"),
     ("SteelyardRequestsFailing", outcomes(completed="0+60x30", failed="0+1x30"), "15m", True, "1.6 %"),
     ("SteelyardRequestsFailing", outcomes(completed="0+600x30", failed="0+1x30"), "15m", False, "1.7 in a thousand"),
     ("SteelyardRequestsFailing", outcomes(completed="0+60x30", cancelled="0+30x30"), "15m", False, "clients went"),
@@ -103,6 +114,7 @@ ROWS: tuple[tuple[str, Series, str, bool, str], ...] = (
     ("SteelyardBudgetReached", condition("ScalingLimited", "BudgetReached", "1x60"), "31m", True, "for half an hour"),
     ("SteelyardBudgetReached", condition("ScalingLimited", "NotLimited", "0x60"), "31m", False, "not limited"),
     ("SteelyardNoRoom", condition("ScalingLimited", "Unschedulable", "1x60"), "11m", True, "for ten minutes"),
+    ("SteelyardNoRoom", condition("ScalingLimited", "Unschedulable", "1x4 _ 1x4 _ 1x9"), "14m", True, "tried in between"),
     ("SteelyardNoRoom", condition("ScalingLimited", "Unschedulable", "1x5 _x60"), "11m", False, "room was found"),
     (DOES_NOT_START, condition("Progressing", "EngineCrashing", "0x10"), "6m", True, "crashing"),
     (DOES_NOT_START, condition("Progressing", "ImageUnavailable", "1x10"), "6m", True, "no image, while it goes on trying"),
@@ -147,26 +159,15 @@ ROWS: tuple[tuple[str, Series, str, bool, str], ...] = (
         "now and then",
     ),
     ("SteelyardOperatorDown", {}, "4m", True, "nothing is scraped of it"),
-    ("SteelyardOperatorDown", leading(0, 0), "4m", True, "nobody"),
-    ("SteelyardOperatorDown", leading(0, 1), "4m", False, "one does"),
+    ("SteelyardOperatorDown", leading("1x5 0x30", "0x35"), "10m", True, "nobody does any more"),
+    ("SteelyardOperatorDown", leading("1x5 0x30", "0x5 1x30"), "10m", False, "the other one does"),
+    ("SteelyardOperatorDown", leading("1x5 stale") | leading("1x90", namespace="other"), "10m", True, "another release leads"),
+    ("SteelyardOperatorDown", leading("1x5 stale") | leading("1x90", namespace="other"), "80m", False, "long ago: it was removed"),
     ("SteelyardReconcileErrors", {'steelyard_reconcile_total{result="failed"}': "0+2x60"}, "25m", True, "two a minute"),
     ("SteelyardReconcileErrors", {'steelyard_reconcile_total{result="failed"}': "0 3 3x60"}, "25m", False, "three, once"),
-    (
-        "SteelyardTicksLate",
-        {'steelyard_tick_seconds_bucket{le="5"}': "0+5x60", 'steelyard_tick_seconds_bucket{le="10"}': "0+10x60",
-         'steelyard_tick_seconds_bucket{le="+Inf"}': "0+10x60"},
-        "25m",
-        True,
-        "half of them take longer",
-    ),
-    (
-        "SteelyardTicksLate",
-        {'steelyard_tick_seconds_bucket{le="5"}': "0+10x60", 'steelyard_tick_seconds_bucket{le="10"}': "0+10x60",
-         'steelyard_tick_seconds_bucket{le="+Inf"}': "0+10x60"},
-        "25m",
-        False,
-        "none does",
-    ),
+    ("SteelyardTicksLate", ticks("0+5x60", "0+10x60"), "25m", True, "half of them take longer"),
+    ("SteelyardTicksLate", ticks("0+10x60", "0+10x60"), "25m", False, "none does"),
+    ("SteelyardTicksLate", ticks("0+5x60", "0+10x60", interval=10), "25m", False, "there is time for it"),
 )  # fmt: skip
 
 
