@@ -155,6 +155,22 @@ def test_tables_have_as_many_cells_as_columns() -> None:
         assert all(len(row) == len(columns) for row in rows)
 
 
+def test_rows_that_were_fitted_on_another_text_are_marked_wherever_they_are_compared() -> None:
+    one = judged()
+    rows = {row["name"]: row for row in (*one["weights"], *one["rotations"])}
+    rows["INT3 AWQ g64"] |= {"fitted_on": "novels", "errors_over": "poems"}
+    rows["W4A4 QuaRot"]["fitted_on"] = "novels"
+    text = "\n".join(page.tables(one))
+    assert "\nᵃ Fitted on novels.\n\nᵇ The mean error is over poems.\n" in text
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    fitted = [line for line in lines if "INT3 AWQ g64" in line or "W4A4 QuaRot" in line]
+    assert [line for line in lines if "ᵃ" in line] == fitted, "the rows, and the statements that compare them"
+    assert len(fitted) == 2 + 3 * len(results.TEXTS)
+    assert [line for line in lines if "ᵇ" in line] == [line for line in lines if line.startswith("| INT3 AWQ g64ᵃ ")]
+    assert "<p>ᵃ Fitted on novels.</p>" in page.html(one)
+    assert "ᵃ" not in page.html(judged())
+
+
 @pytest.mark.parametrize("logarithmic", [False, True])
 def test_bars_grow_with_their_values(logarithmic: bool) -> None:
     tree = ElementTree.fromstring(plots.bars([("a < b", 20.0), ("c", 400.0), ("d", 21.0)], "x", logarithmic))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from statistics import mean
 from typing import Any
 
 from steelyard_kernels.compare import plots
@@ -19,6 +20,8 @@ LAYER = "One linear, weights and inputs rounded"
 LOSSLESS = "Lossless coding of bf16"
 CHARTED = 0.6  # errors above this would press the others together
 Row = dict[str, Any]
+NOTED = {"fitted_on": "Fitted on", "errors_over": "The mean error is over"}
+MARKS = "ᵃᵇᶜᵈᵉᶠᵍʰ"  # a figure before a raised figure would read as a power
 TITLE = "# Kernels compared"
 HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Kernels compared</title><style>
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 900px; margin: 2em auto; padding: 0 1em; color: #222 }
@@ -50,6 +53,17 @@ def made(results: Results) -> str:
     )
 
 
+def notes(results: Results) -> dict[str, str]:
+    """What is particular about rows, by its mark: `fitted_on` and `errors_over` of a row name another text than the paragraph of
+    `made` does, as rows of earlier versions do."""
+    told: dict[str, None] = {}
+    for key, words in NOTED.items():
+        for one in (*results["weights"], *results["rotations"]):
+            if key in one:
+                told[f"{words} {one[key]}."] = None
+    return dict(zip(MARKS, told, strict=False))
+
+
 def repeat(results: Results) -> str:
     """How to measure the same again."""
     quick = " --quick" if results["effort"] == QUICK._asdict() else ""
@@ -63,23 +77,24 @@ def sections(results: Results) -> list[tuple[str, Sequence[str], list[list[str]]
     """Title, column names and rows of every table."""
     rotations = results["rotations"]
     first = results["weights"][0]
+    orderings = [[_ordering(one["says"], results), "yes" if one["holds"] else "NO"] for one in results["orderings"]]
     return [
-        ("Orderings", ("statement", "holds"), [[one["says"], "yes" if one["holds"] else "NO"] for one in results["orderings"]]),
+        ("Orderings", ("statement", "holds"), orderings),
         (
             WEIGHTS,
             ("technique", "bits a weight", "perplexity", "against bf16", "on another text", "against bf16",
              "mean error of layers' outputs"),
             [
-                [one["name"], f"{one['bits']:.3f}", _perplexity(one), f"{one['perplexity'] / first['perplexity'] - 1:+.1%}",
-                 *_elsewhere(one, first),
-                 f"{sum(one['error_by_layer']) / len(one['error_by_layer']):.4f}"]
+                [_named(one, results), f"{one['bits']:.3f}", _perplexity(one),
+                 f"{one['perplexity'] / first['perplexity'] - 1:+.1%}", *_elsewhere(one, first),
+                 f"{mean(one['error_by_layer']):.4f}{_marks(one, 'errors_over', results)}"]
                 for one in results["weights"]
             ],
         ),
         (
             ROTATIONS,
             ("technique", "perplexity", "on another text"),
-            [[one["name"], _perplexity(one), _elsewhere(one, first)[0]] for one in rotations],
+            [[_named(one, results), _perplexity(one), _elsewhere(one, first)[0]] for one in rotations],
         ),
         (
             OUTLIERS,
@@ -114,6 +129,8 @@ def sections(results: Results) -> list[tuple[str, Sequence[str], list[list[str]]
 def tables(results: Results) -> list[str]:
     """Lines of Markdown."""
     lines = [made(results), ""]
+    for mark, text in notes(results).items():
+        lines += [f"{mark} {text}", ""]
     for title, columns, rows in sections(results):
         lines += [f"## {title}", "", f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
         lines += [f"| {' | '.join(row)} |" for row in rows] + [""]
@@ -124,6 +141,7 @@ def html(results: Results) -> str:
     """The whole page; it needs nothing from elsewhere."""
     pictures = _pictures(results)
     parts = [HEAD, f"<p>{escape(made(results))}</p>"]
+    parts += [f"<p>{mark} {escape(text)}</p>" for mark, text in notes(results).items()]
     for title, columns, rows in sections(results):
         head = "".join(f"<th>{escape(column)}</th>" for column in columns)
         body = "".join(f"<tr>{''.join(map(_cell, range(len(row)), row))}</tr>" for row in rows)
@@ -181,3 +199,24 @@ def _kernel_time(one: Row) -> str:
 
 def _perplexity(one: Row) -> str:
     return f"{one['perplexity']:,.3f}"
+
+
+def _marks(one: Row, key: str, results: Results) -> str:
+    """The mark of a row's note, or nothing."""
+    if key not in one:
+        return ""
+    return next(mark for mark, text in notes(results).items() if text == f"{NOTED[key]} {one[key]}.")
+
+
+def _named(one: Row, results: Results) -> str:
+    return f"{one['name']}{_marks(one, 'fitted_on', results)}"
+
+
+def _ordering(says: str, results: Results) -> str:
+    """The statement with the marks of the rows that it compares."""
+    rows = [
+        one
+        for one in (*results["weights"], *results["rotations"])
+        if says.startswith(f"{one['name']} ") or f"≤ {one['name']} " in says
+    ]
+    return says + "".join(dict.fromkeys(_marks(one, "fitted_on", results) for one in rows))
