@@ -10,11 +10,13 @@ import pytest
 from operator_bodies import KNOWN, service_body, simulated
 from steelyard.api.labels import PAUSED
 from steelyard.api.reasons import ConditionType, EventReason, Reason
+from steelyard.api.service import InferenceService
 from steelyard.api.status import Status
 from steelyard.decide.conditions import Failure, verdicts
 from steelyard.decide.plan import plan
+from steelyard.decide.quantizing import orders
 from steelyard.decide.replicas import CREATED_WITH
-from steelyard.decide.snapshot import Deployment, Pod, Revision, Snapshot, Trouble, Weights
+from steelyard.decide.snapshot import Deployment, Job, Pod, Revision, Snapshot, Trouble, Weights
 from steelyard.decide.status import previous_conditions, status, transitions
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -51,6 +53,21 @@ def world(spec: dict[str, Any] | None = None, *, stored: bool = True, **parts: A
     return replace(snapshot, revisions=(revision,) if stored else ())
 
 
+def quantizing(failed: bool = False, trouble: Trouble | None = None, stored: bool = True, **parts: Any) -> Snapshot:
+    """A service that runs as it should, of whose new spec the weights are to be quantized; the Job's state as given."""
+    asked = world(QUANTIZED, stored=False, **parts)
+    [order] = orders(InferenceService.read(asked.service))
+    job = Job(order.job, done=False, failed=failed, runs=False, words="said", trouble=trouble)
+    return replace(asked, jobs=(job,), revisions=(Revision("chat-1", 1, "old", ()),) if stored else ())
+
+
+QUANTIZED = {
+    "model": {"uri": "hf://org/model@v1", "servedName": None},
+    "engine": {"name": "vllm"},
+    "accelerator": "h200",
+    "quantization": {"source": "Job", "weights": "int8", "job": {"claim": "quantized"}},
+}
+NO_IMAGE = Trouble(Reason.IMAGE_UNAVAILABLE, "not found")
 HEALTHY = world()
 REFUSED = {"accelerator": "h2000"}
 PAUSE = {"annotations": {PAUSED: "true"}}
@@ -92,6 +109,18 @@ TABLE: list[tuple[str, str, str, Snapshot, Failure | None]] = [
     ("ModelReady", "False", "WeightsLoading", world(pods=(pod(""),)), None),
     ("Progressing", "False", "PodsRefused",
      world(deployments=(deployment("decode", trouble=Trouble(Reason.PODS_REFUSED, "exceeded quota")),)), None),
+    ("ModelReady", "False", "Quantizing", quantizing(), None),
+    ("ModelReady", "False", "QuantizeFailed", quantizing(failed=True), None),
+    ("ModelReady", "False", "WeightsUnavailable", quantizing(trouble=NO_IMAGE), None),
+    ("Progressing", "True", "Quantizing", quantizing(), None),
+    ("Progressing", "False", "QuantizeFailed", quantizing(failed=True), None),
+    ("Progressing", "False", "WeightsUnavailable", quantizing(trouble=NO_IMAGE), None),
+    ("Progressing", "False", "OutOfMemory",
+     quantizing(pods=(pod("decode", ready=False, trouble=Trouble(Reason.OUT_OF_MEMORY, "killed")),)), None),
+    ("Progressing", "False", "PodsRefused",
+     quantizing(failed=True, deployments=(deployment("decode", trouble=Trouble(Reason.PODS_REFUSED, "quota")),)), None),
+    ("Available", "True", "Serving", quantizing(failed=True), None),
+    ("Available", "False", "WeightsUnavailable", quantizing(trouble=NO_IMAGE, stored=False, **NOTHING), None),
     ("Available", "True", "Serving", HEALTHY, None),
     ("Available", "False", "NotAccepted", world(REFUSED, stored=False, **NOTHING), None),
     ("Available", "False", "GatewayNotReady", world(deployments=(deployment("", ready=0),)), None),
@@ -115,7 +144,9 @@ TABLE: list[tuple[str, str, str, Snapshot, Failure | None]] = [
 
 @pytest.mark.parametrize(("kind", "truth", "reason", "snapshot", "failure"), TABLE)
 def test_rows(kind: str, truth: str, reason: str, snapshot: Snapshot, failure: Failure | None) -> None:
-    found = {verdict.type: verdict for verdict in verdicts(snapshot, plan(snapshot), failure)}[ConditionType(kind)]
+    found = {
+        verdict.type: verdict for verdict in verdicts(snapshot, plan(snapshot, quantize_image="quantize:1"), failure)
+    }[ConditionType(kind)]
     assert (found.status, found.reason) == (truth, reason), found.message
     assert found.message
 

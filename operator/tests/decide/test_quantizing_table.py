@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from operator_bodies import KNOWN, merged, service
+from steelyard.api.reasons import Reason
 from steelyard.decide.accept import refusals
 from steelyard.decide.quantizing import Order, orders, under_way
-from steelyard.decide.snapshot import Job
+from steelyard.decide.snapshot import Job, Trouble
 
 SPEC: dict[str, Any] = {
     "model": {"uri": "hf://org/model@v1", "servedName": None},
@@ -16,7 +18,6 @@ SPEC: dict[str, Any] = {
     "accelerator": "h200",
     "quantization": {"source": "Job", "weights": "int8", "job": {"claim": "quantized"}},
 }
-LOCAL = {"model": {"uri": "pvc://weights/llama", "cache": None}}
 
 
 def order(change: dict[str, Any] | None = None, name: str = "chat") -> Order:
@@ -120,3 +121,34 @@ def test_it_is_under_way_until_every_job_is_done(job: Job | None, state: str) ->
     assert (found.failed is not None) == (state == "Failed")
     assert under_way(wanted, [Job(name, True, False, False, "")]) is None
     assert under_way(service(merged(SPEC, {"quantization": None})), []) is None
+
+
+MADE = 1000.0
+STUCK = [
+    (
+        Job("", False, False, False, "0/3 nodes", Trouble(Reason.UNSCHEDULABLE, "0/3 nodes")),
+        "make the claim",
+        "no node",
+    ),
+    (
+        Job("", False, False, False, "no image", Trouble(Reason.IMAGE_UNAVAILABLE, "no image")),
+        "images.quantize",
+        "wrong",
+    ),
+    (Job("", False, False, False, "no key", Trouble(Reason.PODS_REFUSED, "no key")), "kubectl describe", "no Secret"),
+    (Job("", False, False, False, "", podless_since=MADE - 60), "kubectl describe", "no pod for a minute"),
+    (Job("", False, False, False, "", podless_since=MADE - 59), None, "its pod may still come"),
+    (Job("", False, False, False, "its pod starts"), None, "it starts"),
+]
+
+
+@pytest.mark.parametrize(("job", "remedy", "because"), STUCK)
+def test_a_job_that_cannot_start_is_told_with_its_remedy(job: Job, remedy: str | None, because: str) -> None:
+    found = under_way(service(SPEC), [replace(job, name=order().job)], MADE)
+    assert found is not None
+    assert found.failed is None
+    assert (found.stuck is not None) == (remedy is not None), because
+    if remedy is not None:
+        assert found.stuck is not None
+        assert remedy in found.stuck.remedy
+        assert found.stuck.words

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from memory_api import MemoryApi
 from quantize_world import ended, running
-from steelyard.decide.snapshot import Job
+from steelyard.api.reasons import Reason
+from steelyard.decide.snapshot import Job, Trouble
 from steelyard.observe.jobs import job_of
 
 Body = dict[str, Any]
@@ -28,6 +29,12 @@ NOT_BROUGHT = {
         {"name": "weights", "state": {"terminated": {"exitCode": 1, "message": "the hub answers 401"}}}
     ],
 }
+NO_IMAGE_WORDS = "container quantize: not found"
+KILLED = {
+    "phase": "Running",
+    "containerStatuses": [{"name": "quantize", "state": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}}],
+}
+KILLED_WORDS = "container quantize needed more memory than its limit and was killed; its memory limit is too low"
 LOG = "layer 11 of 30\nlayer 12 of 30\n"
 
 
@@ -41,16 +48,40 @@ def pod(number: int, status: Body) -> Body:
     return {"kind": "Pod", "metadata": meta, "spec": {"initContainers": [{"name": "weights"}]}, "status": status}
 
 
-def body(condition: str = "", message: str = "") -> Body:
+def body(condition: str = "", message: str = "", **meta: Any) -> Body:
     held = [{"type": condition, "status": "True", "message": message}] if condition else []
-    return {"metadata": {"name": "job"}, "status": {"conditions": held}}
+    return {"metadata": {"name": "job", **meta}, "status": {"conditions": held}}
+
+
+def of_another(made: Body) -> Body:
+    """The same pod, of a Job that had this one's name and is gone."""
+    labels = {**made["metadata"]["labels"], "batch.kubernetes.io/controller-uid": "another"}
+    return {**made, "metadata": {**made["metadata"], "labels": labels}}
 
 
 CASES = [
     (body(), [], (False, False, False, ""), "no pod yet"),
     (body(), [pod(0, WAITING)], (False, False, False, "its pod starts"), "images come"),
     (body(), [pod(0, BRINGING)], (False, False, False, "its pod brings the weights"), "the loader runs"),
-    (body(), [pod(0, NO_IMAGE)], (False, False, False, "container quantize: not found"), "why it does not start"),
+    (
+        body(creationTimestamp="1970-01-01T00:00:07Z"),
+        [],
+        (False, False, False, "", None, 7.0),
+        "since when nobody has made one",
+    ),
+    (
+        body(creationTimestamp="1970-01-01T00:00:07Z", uid="one"),
+        [of_another(pod(0, running()))],
+        (False, False, False, "", None, 7.0),
+        "the pod is of another Job",
+    ),
+    (
+        body(),
+        [pod(0, NO_IMAGE)],
+        (False, False, False, NO_IMAGE_WORDS, Trouble(Reason.IMAGE_UNAVAILABLE, NO_IMAGE_WORDS)),
+        "why it does not start",
+    ),
+    (body(), [pod(0, KILLED)], (False, False, False, KILLED_WORDS), "it is started again by itself"),
     (body(), [pod(0, running())], (False, False, True, "layer 12 of 30"), "the last layer of the log"),
     (
         body(),
@@ -79,7 +110,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("job", "pods", "expected", "because"), CASES)
-def test_how_far_it_is(job: Body, pods: list[Body], expected: tuple[bool, bool, bool, str], because: str) -> None:
+def test_how_far_it_is(job: Body, pods: list[Body], expected: tuple[Any, ...], because: str) -> None:
     api = MemoryApi()
     api.logs = {(f"job-{number}", "quantize"): LOG for number in range(2)}
     assert job_of(api, job, pods) == Job("job", *expected), because

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -167,3 +168,99 @@ def test_an_installation_without_an_image_for_it_refuses() -> None:
     assert world.condition("Accepted") == ("False", "SettingNotSupported")
     assert "images.quantize" in world.message("Accepted")
     assert world.kinds("Job") == []
+
+
+NO_IMAGE = {
+    "phase": "Pending",
+    "containerStatuses": [
+        {"name": "quantize", "state": {"waiting": {"reason": "ErrImagePull", "message": "quantize:0 not found"}}}
+    ],
+}
+
+
+def test_a_job_that_cannot_start_is_told_and_made_anew_once_the_installation_is_corrected() -> None:
+    world = Quantized()
+    world.reconcile()
+    before = the_job(world.api)["metadata"]
+    put_pod(world.api, NO_IMAGE)
+    world.reconcile()
+    for kind in ("ModelReady", "Progressing", "Available"):
+        assert world.condition(kind) == ("False", "WeightsUnavailable"), "what the alert for weights looks at"
+    assert "quantize:0 not found" in world.message("ModelReady")
+    assert "images.quantize" in world.message("ModelReady")
+    assert the_job(world.api)["metadata"]["uid"] == before["uid"], "nothing has changed, so it would fare no better"
+    corrected = Reconciler(world.api, replace(SITE, quantize_image="steelyard/quantize:2"), "o", 300)
+    corrected("team-a", "chat", 0, world.now)
+    assert world.kinds("Job") == []
+    corrected("team-a", "chat", 0, world.now)
+    after = the_job(world.api)
+    assert after["metadata"]["name"] == before["name"]
+    assert after["metadata"]["uid"] != before["uid"]
+    assert after["spec"]["template"]["spec"]["containers"][0]["image"] == "steelyard/quantize:2"
+    versions = after["metadata"]["resourceVersion"]
+    corrected("team-a", "chat", 0, world.now)
+    assert the_job(world.api)["metadata"]["resourceVersion"] == versions, "once"
+
+
+@pytest.mark.parametrize("serves", [True, False])
+def test_a_refused_edit_leaves_the_job_at_its_work(serves: bool) -> None:
+    world = Quantized(quantization={} if serves else None)
+    if serves:
+        world.settle()
+        world.run_pods()
+        world.respec({"quantization": JOB})
+    world.reconcile()
+    before = the_job(world.api)["metadata"]["uid"]
+    world.respec({"accelerator": "h2000"})
+    world.reconcile()
+    assert world.condition("Accepted") == ("False", "UnknownAccelerator")
+    assert the_job(world.api)["metadata"]["uid"] == before
+    world.respec({"accelerator": "h200"})
+    world.reconcile()
+    assert the_job(world.api)["metadata"]["uid"] == before
+    assert world.condition("Progressing") == ("True", "Quantizing")
+
+
+LEFT = [
+    ({"quantization": {"source": "Checkpoint", "job": None}}, "the spec needs it no more"),
+    ({"accelerator": "h2000"}, "the spec is refused"),
+    ({"quantization": {"weights": "fp8"}}, "another format is wanted"),
+]
+
+
+@pytest.mark.parametrize(("change", "because"), LEFT)
+def test_that_it_is_quantized_is_told_only_of_jobs_that_are_done(change: dict[str, Any], because: str) -> None:
+    world = Quantized()
+    world.reconcile()
+    put_pod(world.api, running(), log="layer 2 of 30\n")
+    world.reconcile()
+    world.respec(change)
+    world.reconcile()
+    world.reconcile()
+    assert [note for reason, note in world.api.events if reason == "Quantized"] == [], because
+
+
+def test_that_it_is_quantized_is_told_in_words_of_its_own() -> None:
+    world = Quantized()
+    world.reconcile()
+    end_job(world.api, "Complete")
+    world.reconcile()
+    world.reconcile()
+    [told] = [note for reason, note in world.api.events if reason == "Quantized"]
+    name = the_job(world.api)["metadata"]["name"]
+    assert told.startswith("int8 is in folder model-int8-")
+    assert told.endswith(f"by Job {name}")
+
+
+def test_what_serves_is_scaled_while_weights_are_quantized() -> None:
+    world = Quantized(quantization={})
+    world.settle()
+    world.run_pods()
+    world.respec({"quantization": JOB, "decode": {"replicas": {"min": 3, "max": 5}}})
+    world.reconcile()
+    assert world.condition("Progressing") == ("True", "Quantizing")
+    assert world.api.body("Deployment", "chat-decode")["spec"]["replicas"] == 3
+    world.respec({"topology": "Aggregated", "prefill": None, "decode": None})
+    world.reconcile()
+    assert world.kinds("Deployment") == ["Deployment/chat", "Deployment/chat-decode", "Deployment/chat-prefill"]
+    assert world.condition("Progressing")[1] == "Quantizing", "no pool of the new roles is there to be scaled"

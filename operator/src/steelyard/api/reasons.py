@@ -41,7 +41,7 @@ class Reason(StrEnum):
     # ModelReady
     WEIGHTS_LOADED = "WeightsLoaded"
     WEIGHTS_LOADING = "WeightsLoading"
-    WEIGHTS_UNAVAILABLE = "WeightsUnavailable"
+    WEIGHTS_UNAVAILABLE = "WeightsUnavailable"  # cannot be fetched, or the Job that quantizes them cannot start
     QUANTIZING = "Quantizing"  # a Job writes the weights in fewer bits; also of Progressing and Available
     QUANTIZE_FAILED = "QuantizeFailed"
     # Progressing

@@ -18,7 +18,7 @@ NO_GROUPS = (
     "a replica spans nodes, which takes a LeaderWorkerSet, and this cluster does not have that kind; install LeaderWorkerSet (LWS)"
     " 0.6 or later, or set parallelism to what one node holds"
 )
-UNCHANGING = frozenset({"Job"})  # named by what they do: one that is there is as it was wanted, or that does no harm
+UNCHANGING = frozenset({"Job"})  # named by what they do: one that runs is as it was wanted, or that does no harm
 
 Key = tuple[str, str]  # kind, name; children live in the owner's namespace
 
@@ -98,6 +98,25 @@ def bring(api: Api, owner: Owner, claims: Iterable[Claim], live: Mapping[Key, Bo
         if key not in keep and _is_ours(body, owner) and "deletionTimestamp" not in body["metadata"]:
             api.delete(BY_KIND[key[0]], owner.namespace, key[1], uid=body["metadata"]["uid"])
             changes.pruned.append("/".join(key))
+
+
+def renew(api: Api, owner: Owner, wanted: Iterable[Body], live: Mapping[Key, Body], changes: Changes) -> None:
+    """Delete those of ours that would be made otherwise now; raises `Waiting`, since they are made anew once they are gone.
+
+    The hash of what was applied decides alone: no default of the API server may delete the same object again and again.
+    """
+    gone = []
+    for manifest in map(stamped, wanted):
+        key, stamp = key_of(manifest), manifest["metadata"]["annotations"][SPEC_HASH]
+        body = live.get(key)
+        if body is None or not _is_ours(body, owner) or "deletionTimestamp" in body["metadata"]:
+            continue
+        if (body["metadata"].get("annotations") or {}).get(SPEC_HASH) != stamp:
+            api.delete(BY_KIND[key[0]], owner.namespace, key[1], uid=body["metadata"]["uid"])
+            changes.pruned.append("/".join(key))
+            gone.append("/".join(key))
+    if gone:
+        raise Waiting(Reason.DELETING, f"{', '.join(gone)} could not start and is made anew as it would be now", 2)
 
 
 def _bring_one(api: Api, manifest: Body, live: Body | None, changes: Changes) -> None:

@@ -112,7 +112,7 @@ def model_ready(snapshot: Snapshot, plan: Plan) -> Verdict:
     |---|---|---|
     | nothing was ever accepted | Unknown | NotAccepted |
     | the engine reads no weights | True | WeightsLoaded |
-    | a Job quantizes them, or failed to | False | Quantizing, QuantizeFailed |
+    | a Job quantizes them, cannot start, or failed | False | Quantizing, WeightsUnavailable, QuantizeFailed |
     | a pod has them | True | WeightsLoaded |
     | a pod could not get them | False | WeightsUnavailable |
     | else | False | WeightsLoading |
@@ -143,9 +143,10 @@ def progressing(snapshot: Snapshot, plan: Plan, failure: Failure | None) -> Verd
     | refused | False | NotAccepted |
     | this reconcile met an obstacle | True | the obstacle's |
     | this reconcile failed by itself | False | InternalError |
-    | weights are quantized, or could not be | True, False | Quantizing, QuantizeFailed |
     | a rollout waits, since the objectives are missed | False | RolloutPaused |
     | a Deployment or a pod is stuck (Unschedulable, ImageUnavailable, EngineCrashing, OutOfMemory, …) | False | that |
+    | weights are quantized | True | Quantizing |
+    | the Job for that cannot start, or failed | False | WeightsUnavailable, QuantizeFailed |
     | a Deployment is being rolled | True | RollingOut |
     | a pod is leaving | True | ReplicasDraining |
     | a pod is not ready, or fewer run than wanted | True | ReplicasStarting |
@@ -159,15 +160,15 @@ def progressing(snapshot: Snapshot, plan: Plan, failure: Failure | None) -> Verd
     if failure is not None:
         status: Truth = "False" if failure.reason is Reason.INTERNAL_ERROR else "True"
         return Verdict(kind, status, failure.reason, failure.message)
-    if plan.quantizing is not None:
-        goes_on: Truth = "True" if plan.quantizing.failed is None else "False"
-        reason, message = _quantizing(plan.quantizing)
-        return Verdict(kind, goes_on, reason, message + _kept(plan))
     if plan.progress is not None and plan.progress.paused is not None:
         return Verdict(kind, "False", Reason.ROLLOUT_PAUSED, f"the rollout waits: {plan.progress.paused}")
     trouble = _trouble(snapshot)
     if trouble is not None:
         return Verdict(kind, "False", trouble.reason, trouble.message + _goes_on_serving(plan))
+    if plan.quantizing is not None:
+        reason, message = _quantizing(plan.quantizing)
+        goes_on: Truth = "True" if reason is Reason.QUANTIZING else "False"
+        return Verdict(kind, goes_on, reason, message + _kept(plan))
     rolling = [d.name for d in snapshot.deployments if not d.observed or d.updated < d.replicas]
     if plan.rollout is not None:
         return Verdict(kind, "True", Reason.ROLLING_OUT, f"new replicas that are ready: {plan.rollout}")
@@ -189,7 +190,7 @@ def available(snapshot: Snapshot, plan: Plan) -> Verdict:
     | state | status | reason |
     |---|---|---|
     | nothing was ever accepted | False | NotAccepted |
-    | nothing runs before the weights are quantized | False | Quantizing, QuantizeFailed |
+    | nothing runs before the weights are quantized | False | Quantizing, WeightsUnavailable, QuantizeFailed |
     | no gateway is ready | False | GatewayNotReady |
     | a role has no ready pod | False | <Role>NotReady |
     | else | True | Serving |
@@ -269,11 +270,13 @@ def served_roles(snapshot: Snapshot, plan: Plan) -> tuple[str, ...]:
 
 
 def _quantizing(waits: Quantizing) -> tuple[Reason, str]:
-    failed = waits.failed
-    if failed is None:
-        return Reason.QUANTIZING, str(waits)
-    remedy = f"correct the spec, or delete Job {failed.order.job} to try again"
-    return Reason.QUANTIZE_FAILED, f"{failed.order.recipe} could not be made ({remedy}): {failed.words}"
+    if (failed := waits.failed) is not None:
+        remedy = f"correct the spec, or delete Job {failed.order.job} to try again"
+        return Reason.QUANTIZE_FAILED, f"{failed.order.recipe} could not be made ({remedy}): {failed.words}"
+    if (stuck := waits.stuck) is not None:
+        said = f"{stuck.order.recipe} cannot be made, since Job {stuck.order.job} cannot start ({stuck.remedy})"
+        return Reason.WEIGHTS_UNAVAILABLE, f"{said}: {stuck.words}"
+    return Reason.QUANTIZING, str(waits)
 
 
 def _trouble(snapshot: Snapshot) -> Trouble | None:

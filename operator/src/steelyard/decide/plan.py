@@ -5,7 +5,8 @@ Ordered rules, the first that holds decides:
 1. Paused (annotation `paused: "true"`): change nothing, report what is seen.
 2. Refused (unreadable or not acceptable): keep the children in force, repair their drift, create nothing new, scale
    nothing; say why.
-3. Weights are still to be quantized by a Job (`quantizing.py`): keep the children in force, and see to the Job.
+3. Weights are still to be quantized by a Job (`quantizing.py`): keep the children in force, scale those pools of them that the
+   spec has too, and see to the Job.
 4. Accepted: the children in force are those of the current spec if their hash says so, else they are rendered anew;
    then scale by `replicas.py`.
 """
@@ -95,7 +96,7 @@ def plan(
     wanted = fingerprint.spec_hash(service, annotations.get(RENDER, ""))
     current = snapshot.current
     up_to_date = current is not None and current.spec_hash == wanted
-    quantizing = None if up_to_date or paused else under_way(service, snapshot.jobs)
+    quantizing = None if up_to_date or paused else under_way(service, snapshot.jobs, moment.now)
     stays = up_to_date or paused or quantizing is not None
     return Plan(
         service=service,
@@ -104,7 +105,7 @@ def plan(
         keep=current if stays else None,
         render=not stays,
         spec_hash=wanted,
-        scales=() if paused or quantizing is not None else _scales(snapshot, service, autoscaled, moment.now),
+        scales=() if paused else _scales(snapshot, service, autoscaled, moment.now, in_force=quantizing is not None),
         autoscaled=autoscaled,
         judgement=judgement,
         quantizing=quantizing,
@@ -112,9 +113,13 @@ def plan(
     )
 
 
-def _scales(snapshot: Snapshot, service: InferenceService, autoscaled: bool, now: float) -> tuple[replicas.Scale, ...]:
-    """The numbers of replicas to write, with the minima that hold now."""
-    return replicas.scales(scheduled(service, now), {d.pool: d for d in snapshot.deployments}, autoscaled)
+def _scales(
+    snapshot: Snapshot, service: InferenceService, autoscaled: bool, now: float, in_force: bool
+) -> tuple[replicas.Scale, ...]:
+    """The numbers of replicas to write, with the minima that hold now; with `in_force` only of what is there."""
+    there = {d.pool: d for d in snapshot.deployments}
+    found = replicas.scales(scheduled(service, now), there, autoscaled)
+    return tuple(scale for scale in found if scale.pool in there) if in_force else found
 
 
 def _rolling(snapshot: Snapshot, service: InferenceService | None, moment: Moment) -> dict[str, Any]:

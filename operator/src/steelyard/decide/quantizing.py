@@ -4,21 +4,29 @@ A role with `quantization.source: Job` reads a folder of a claim whose name is a
 Job that finds it there ends at once, so what was quantized once is never quantized again, by whatever service that names
 the claim. A Job's own name hashes all that it depends on, the installation's images left out: a corrected spec is another Job,
 a new release of Steelyard is not. As long as one is not done the children in force stay, and those of the spec are not rendered.
+One that cannot start computes nothing: where the installation would make it otherwise now, it is made anew.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from steelyard.api import names
 from steelyard.api.model import HubSource, PvcSource
 from steelyard.api.quantities import Quantity
+from steelyard.api.reasons import Reason
 from steelyard.api.resources import Resources
 from steelyard.api.service import InferenceService
 from steelyard.decide.fingerprint import digest
-from steelyard.decide.snapshot import Job
+from steelyard.decide.snapshot import Job, Trouble
 
 RECIPES = ("fp8", "int8", "int4-awq", "int4-gptq", "nvfp4", "mxfp4", "nf4", "ternary")  # presets of steelyard-quantize
 READABLE = ("hf", "oci", "pvc")  # where a Job finds weights
+PODLESS_SECONDS = 60.0  # after which a Job without a pod will not get one by itself
+REMEDIES: Mapping[Reason, str] = {
+    Reason.IMAGE_UNAVAILABLE: "correct the image (the chart's images.quantize, or what spec.model.uri names) or its pull"
+    " secret, and the Job is made anew",
+    Reason.UNSCHEDULABLE: "make the claim, or room for what spec.quantization.job.resources asks for",
+}
 DEFAULT_RESOURCES = Resources(requests={"cpu": Quantity("1"), "memory": Quantity("2Gi")})
 
 
@@ -53,6 +61,17 @@ class Step:
         """How far it is, for people."""
         return self.job.words if self.job is not None else ""
 
+    @property
+    def trouble(self) -> Trouble | None:
+        """What keeps its pod from starting."""
+        return self.job.trouble if self.job is not None else None
+
+    @property
+    def remedy(self) -> str:
+        """What to do about that trouble."""
+        found = REMEDIES.get(self.trouble.reason) if self.trouble is not None else None
+        return found or f"`kubectl describe` of Job {self.order.job} and its pod tells what is in the way"
+
 
 @dataclass(frozen=True)
 class Quantizing:
@@ -64,6 +83,11 @@ class Quantizing:
     def failed(self) -> Step | None:
         """The first that failed."""
         return next((step for step in self.steps if step.state == "Failed"), None)
+
+    @property
+    def stuck(self) -> Step | None:
+        """The first whose pod cannot start."""
+        return next((step for step in self.steps if step.trouble is not None), None)
 
     def __str__(self) -> str:
         said = (
@@ -110,8 +134,16 @@ def orders(service: InferenceService) -> tuple[Order, ...]:
     return tuple({order.job: order for order in found if order is not None}.values())
 
 
-def under_way(service: InferenceService, jobs: Iterable[Job]) -> Quantizing | None:
-    """How far the Jobs of a spec are; None where it needs none, or all are done."""
-    known = {job.name: job for job in jobs}
+def under_way(service: InferenceService, jobs: Iterable[Job], now: float = 0.0) -> Quantizing | None:
+    """How far the Jobs of a spec are at that moment (unix seconds); None where it needs none, or all are done."""
+    known = {job.name: _given_up(job, now) for job in jobs}
     steps = tuple(Step(order, known.get(order.job)) for order in orders(service))
     return None if all(step.state == "Done" for step in steps) else Quantizing(steps)
+
+
+def _given_up(job: Job, now: float) -> Job:
+    """A Job whose pods the API server refuses says so in events alone: what is seen is that there is none."""
+    if job.podless_since is None or now - job.podless_since < PODLESS_SECONDS:
+        return job
+    said = "no pod of it could be made: a quota, pod security or a webhook refuses it"
+    return replace(job, words=said, trouble=Trouble(Reason.PODS_REFUSED, said))

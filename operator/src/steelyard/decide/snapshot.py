@@ -73,6 +73,8 @@ class Job:
     failed: bool
     runs: bool  # its pod computes
     words: str  # how far it is, what it waits for, or the last lines of its log where it failed; may be empty
+    trouble: Trouble | None = None  # what keeps its pod from starting
+    podless_since: float | None = None  # unix seconds; None: it has a pod, or had one
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from steelyard.api.status import Condition, Memory, QuantizeStatus, RoleStatus, 
 from steelyard.decide.conditions import Failure, Verdict, served_roles, verdicts
 from steelyard.decide.plan import Plan
 from steelyard.decide.replicas import CREATED_WITH
-from steelyard.decide.snapshot import Body, Snapshot
+from steelyard.decide.snapshot import Body, Job, Snapshot
 
 MESSAGE_LIMIT = 4096
 PROGRESS_LIMIT = 1024
@@ -161,19 +161,25 @@ def transitions(before: Mapping[str, Condition], after: Mapping[str, Any]) -> tu
         found.append(Note(EventReason.ROLLOUT_PAUSED, new["message"], warning=True))
     elif waited and not waits:
         found.append(Note(EventReason.ROLLOUT_RESUMED, new["message"]))
-    if new["reason"] == Reason.QUANTIZE_FAILED and (old is None or old.reason != Reason.QUANTIZE_FAILED):
-        found.append(Note(EventReason.QUANTIZE_FAILED, new["message"], warning=True))
-    elif (
-        old is not None
-        and old.reason == Reason.QUANTIZING
-        and new["reason"] not in (Reason.QUANTIZING, Reason.NOT_ACCEPTED)
-    ):
-        found.append(Note(EventReason.QUANTIZED, old.message))
+    had, has = before.get(ConditionType.MODEL_READY), now[ConditionType.MODEL_READY]
+    if has["reason"] == Reason.QUANTIZE_FAILED and (had is None or had.reason != Reason.QUANTIZE_FAILED):
+        found.append(Note(EventReason.QUANTIZE_FAILED, has["message"], warning=True))
     if new["reason"] == Reason.INTERNAL_ERROR and (old is None or old.reason != Reason.INTERNAL_ERROR):
         found.append(Note(EventReason.RECONCILE_FAILED, new["message"], warning=True))
     if new["reason"] == Reason.OUT_OF_MEMORY and (old is None or old.message != new["message"]):
         found.append(Note(EventReason.OUT_OF_MEMORY, new["message"], warning=True))
     return tuple(found)
+
+
+def quantized(service: Body, after: Mapping[str, Any], jobs: Iterable[Job]) -> tuple[Note, ...]:
+    """Tell that the Jobs of which status told have made their checkpoints, once all of them are seen to be done: a spec that
+    needs them no more, a pause or a refusal takes them out of status too."""
+    waited = (service.get("status") or {}).get("quantization") or ()
+    done = {job.name for job in jobs if job.done}
+    if not waited or after.get("quantization") or not all(step.get("job") in done for step in waited):
+        return ()
+    made = "; ".join(f"{step.get('recipe')} is in folder {step.get('folder')}, by Job {step['job']}" for step in waited)
+    return (Note(EventReason.QUANTIZED, made),)
 
 
 def scaling_transitions(before: Mapping[str, Condition], verdicts: Iterable[Verdict]) -> tuple[Note, ...]:

@@ -4,13 +4,15 @@ import re
 from collections.abc import Sequence
 
 from steelyard.api.labels import COMPONENT
+from steelyard.api.reasons import Reason
 from steelyard.decide.snapshot import Job, Weights
 from steelyard.observe.client import Api, ApiError, Body
-from steelyard.observe.pods import over, pod_of
+from steelyard.observe.pods import over, pod_of, seconds
 from steelyard.observe.resources import POD
 
 CONTAINER = "quantize"
-JOB_NAME = "batch.kubernetes.io/job-name"  # label of a Job's pods
+JOB_NAME = "batch.kubernetes.io/job-name"  # labels of a Job's pods
+JOB_UID = "batch.kubernetes.io/controller-uid"
 LAST_LINES = 5
 WORDS_LIMIT = 800
 LOG_BYTES = 4096
@@ -30,7 +32,7 @@ def job_of(api: Api, body: Body, pods: Sequence[Body]) -> Job:
     if "Complete" in held:
         return Job(name, done=True, failed=False, runs=False, words="")
     own = sorted(
-        (pod for pod in pods if (pod["metadata"].get("labels") or {}).get(JOB_NAME) == name),
+        (pod for pod in pods if _made_by(pod, body)),
         key=lambda pod: str(pod["metadata"].get("creationTimestamp") or ""),
     )
     if failure := held.get("Failed") or held.get("FailureTarget"):
@@ -38,13 +40,21 @@ def job_of(api: Api, body: Body, pods: Sequence[Body]) -> Job:
         return Job(name, False, failed=True, runs=False, words=said or str(failure.get("message") or ""))
     going = next((pod for pod in reversed(own) if not over(pod)), None)
     if going is None:
-        return Job(name, False, False, False, _last_words(own[-1]) if own else "")
+        since = None if own else seconds(body["metadata"].get("creationTimestamp"))
+        return Job(name, False, False, False, _last_words(own[-1]) if own else "", podless_since=since)
     if trouble := pod_of(going).trouble:
-        return Job(name, False, False, False, trouble.message)
+        starts_again = trouble.reason is Reason.OUT_OF_MEMORY  # the Job makes another pod
+        return Job(name, False, False, False, trouble.message, None if starts_again else trouble)
     if not _computes(going):
         bringing = pod_of(going).weights is Weights.LOADING and (going.get("status") or {}).get("initContainerStatuses")
         return Job(name, False, False, False, "its pod brings the weights" if bringing else "its pod starts")
     return Job(name, False, False, True, _progress(api, going))
+
+
+def _made_by(pod: Body, job: Body) -> bool:
+    """Whether a pod is a Job's, and not of a deleted one that had its name."""
+    marks, meta = pod["metadata"].get("labels") or {}, job["metadata"]
+    return marks.get(JOB_NAME) == meta["name"] and marks.get(JOB_UID) in (None, meta.get("uid"))
 
 
 def _computes(pod: Body) -> bool:

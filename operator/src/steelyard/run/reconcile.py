@@ -10,7 +10,7 @@ from datetime import datetime
 
 from steelyard.api import names
 from steelyard.api.reasons import EventReason, Reason
-from steelyard.apply.children import Changes, Claim, Owner, bring, claim, key_of, rehearse
+from steelyard.apply.children import Changes, Claim, Owner, bring, claim, key_of, rehearse, renew
 from steelyard.apply.report import ALONE, RECONCILE, release, tell, write_status
 from steelyard.apply.revisions import keep_latest, store
 from steelyard.apply.scale import scale
@@ -147,6 +147,7 @@ class Reconciler:
         snapshot = seen.snapshot
         meta = snapshot.service["metadata"]
         owner = Owner(meta["name"], meta["namespace"], meta["uid"])
+        renew(self.api, owner, self._jobs(plan, stuck=True), seen.children, done.changes)
         if plan.quantizing is not None and plan.keep is None:
             jobs = {key: body for key, body in seen.children.items() if key[0] == JOB.kind}
             bring(self.api, owner, claim(self.api, owner, self._jobs(plan), seen.children), jobs, done.changes)
@@ -158,18 +159,19 @@ class Reconciler:
             claims = self._claims(seen, plan, owner)
             wanted = (key_of(each.manifest) for each in claims)
             grouped = {name for kind, name in wanted if kind == LEADER_WORKER_SET.kind}
-            bring(self.api, owner, claims, seen.children, done.changes)
+            bring(self.api, owner, claims, _prunable(seen, plan), done.changes)
             keep_latest(self.api, meta["namespace"], seen.revisions)
         for step in plan.scales:
             target = names.engines(owner.name, step.pool) if step.pool != GATEWAY_POOL else names.gateway(owner.name)
             scale(self.api, owner.namespace, target, step.replicas, target in grouped)
             done.scaled.append(step)
 
-    def _jobs(self, plan: planning.Plan) -> list[Body]:
-        """The Jobs that the spec's children wait for."""
+    def _jobs(self, plan: planning.Plan, stuck: bool = False) -> list[Body]:
+        """The Jobs that the spec's children wait for; only those that cannot start where they are to be `stuck`."""
         if plan.service is None or plan.quantizing is None:
             return []
-        return [quantize.job(plan.service, step.order, self.site) for step in plan.quantizing.steps]
+        steps = (step for step in plan.quantizing.steps if step.trouble is not None or not stuck)
+        return [quantize.job(plan.service, step.order, self.site) for step in steps]
 
     def _claims(self, seen: Observation, plan: planning.Plan, owner: Owner) -> list[Claim]:
         """Find the children that are wanted: rendered and stored now, or those in force."""
@@ -211,9 +213,16 @@ class Reconciler:
             if write_status(self.api, service, status, author):
                 metrics.STATUS_WRITES.inc()
                 told = list(reporting.transitions(reporting.previous_conditions(service), status))
+                told += reporting.quantized(service, status, seen.snapshot.jobs)
             metrics.show_status(meta["namespace"], meta["name"], author.part(status))
         for note in [*_notes(done, stepping=not plan.render), *told]:
             tell(self.api, service, note.reason, note.message, self.reporter, note.warning, now)
+
+
+def _prunable(seen: Observation, plan: planning.Plan) -> dict[tuple[str, str], Body]:
+    """The live children that go where they are not wanted. While a spec is refused nobody knows which Jobs it wants: one that
+    computes is worth more than the room that it takes."""
+    return {key: body for key, body in seen.children.items() if key[0] != JOB.kind or not plan.refusals}
 
 
 def _as_settled(seen: Observation, plan: planning.Plan, before: Settled | None) -> bool:
