@@ -32,6 +32,13 @@ class Image(Record):
     """Digest of the image, sha256:…; where given it decides, whatever the tag says."""
 
 
+class OptionalImage(Image):
+    """One image, as repository:tag@digest, or none."""
+
+    repository: Annotated[str, Field(pattern=r"^([a-z0-9]([a-z0-9._/:-]*[a-z0-9])?)?$")]
+    """Name of the image, without registry. Empty: there is none."""
+
+
 class Images(Record):
     """The images of the operator and of what it makes."""
 
@@ -41,8 +48,8 @@ class Images(Record):
     """The gateway in front of each service."""
     engine: Image = Image(repository="steelyard/engine")
     """The embedded engine (llama-cpp and simulated)."""
-    quantize: Image = Image(repository="steelyard/quantize")
-    """What Jobs run that quantize weights (spec.quantization.source Job)."""
+    quantize: OptionalImage = OptionalImage(repository="steelyard/quantize")
+    """What Jobs run that quantize weights (spec.quantization.source Job). With no image such services are refused."""
     engines: Annotated[dict[EngineName, str], Field(max_length=8)] = Field(default_factory=dict)
     """Whole names of the images of other engines, by spec.engine.name, such as vllm: vllm/vllm-openai:v0.32.0. The registry
     above is not put before them. Empty: the projects' own images of the versions that this release writes flags for;

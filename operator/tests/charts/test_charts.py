@@ -177,6 +177,22 @@ def test_settings_follow_the_values() -> None:
     assert settings["watchNamespaces"] == []
 
 
+NO_QUANTIZER = {
+    "values that an earlier chart stored": {"images": {"quantize": None}},
+    "an installation that wants none": {"images": {"quantize": {"repository": ""}}},
+}
+
+
+@pytest.mark.parametrize("case", NO_QUANTIZER)
+def test_without_an_image_for_it_nothing_is_quantized(case: str, tmp_path: Path) -> None:
+    """`helm upgrade --reuse-values` takes the values of the chart that was installed, which knew of no such image."""
+    body = one(rendered("steelyard", **NO_QUANTIZER[case]), "ConfigMap")
+    (tmp_path / "operator.yaml").write_text(body["data"]["operator.yaml"])
+    settings = load(tmp_path / "operator.yaml")
+    assert settings.images.quantize is None
+    assert settings.images.engine == "steelyard/engine:0.1.0"
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_operator_reads_the_settings_it_is_given(case: str, tmp_path: Path) -> None:
     """The program refuses unknown settings, so chart and program must agree on every name."""
