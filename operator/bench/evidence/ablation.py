@@ -23,7 +23,7 @@ PARTS: Mapping[str, Part] = {
     "as it is": (),
     "no room for bursts": ((prefill.Prefill, "burst", lambda self, bounds, guess, kept: bounds[0]),),
     "bursts ask for more than is kept though it loses nothing": ((prefill.Prefill, "_loses", lambda *_: True),),
-    "no room for the mean rate": ((prefill, "RATE_SHARE", NEVER),),
+    "no room for the mean rate, nor a look at it in the split": ((prefill, "RATE_SHARE", NEVER),),
     "the rate with its noise": ((prefill, "RATE_DOUBT", 0.0),),
     "decode as it is now, not when a start ends": ((demand, "growth", lambda signals, step, start: 0.0),),
     "no feedback": ((learning, "BETA_UP", 0.0), (learning, "BETA_DOWN", 0.0)),

@@ -109,11 +109,28 @@ def fluid(found: Found) -> str:
     """Weeks in rates, and how far rates lie from requests."""
     heads = ("load", "policy", "attainment", "acc.-hours", "over the oracle", "role changes / min")
     keys = ("load", "policy", "attainment", "accelerator_hours", "over_oracle", "role_changes_per_minute")
-    body = [
-        (f"{row['load']}, {row['policy']}", pair(row["requests"]), pair(row["rates"])) for row in found["agreement"]
+    weeks = table(heads, [tuple(row[key] for key in keys) for row in found["rows"]])
+    return f"{weeks}\n{_agreement(found['agreement'])}\n![Weeks in rates](fluid.svg)\n"
+
+
+def _agreement(found: Found) -> str:
+    """How far rates lie from requests, with what is not judged in brackets."""
+    rows = [
+        (f"{row['load']}, {row['policy']}", pair(row["requests"]), pair(row["rates"]), *_apart(row))
+        for row in found["rows"]
     ]
-    both = table(("both ways", "by requests", "by rates"), body)
-    return f"{table(heads, [tuple(row[key] for key in keys) for row in found['rows']])}\n{both}\n![Weeks in rates](fluid.svg)\n"
+    shares, hours = found["limits"]
+    return table(("both ways", "by requests", "by rates", "attainment", "hours"), rows) + (
+        f"\nIn brackets what is not judged: attainments where requests attain less than {found['serving']:g}, and hours of runs of"
+        f" less than {found['long']:g} accelerator-hours. The others lie at most {found['apart']:.3f} and"
+        f" {found['hours_apart']:.1%} apart; {shares:g} and {hours:.0%} are allowed.\n"
+    )
+
+
+def _apart(row: Found) -> list[str]:
+    (attainment, hours), (liquid, paid) = row["requests"], row["rates"]
+    told = f"{liquid - attainment:+.3f}", f"{paid / hours - 1:+.1%}"
+    return [text if judged else f"({text})" for text, judged in zip(told, row["judged"], strict=True)]
 
 
 BLOCKS: Mapping[str, Callable[[Found], str]] = {

@@ -2,12 +2,11 @@
 
 The law has one default. Each rival's setting is the best of those that `rivals` draws, found on the first day of the very load;
 `static` is the cheapest fixed size that hindsight finds for all of it. Same engine, fleet, monitoring every 30 s, 60 s starts.
-
-    agreement   two loads of `settings`, each request by request and in rates: how far the two lie apart
+`agreement` says how far rates lie from requests.
 """
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -22,20 +21,17 @@ from steelyard.sim.policies.policy import Static
 from steelyard.sim.run import Result
 from steelyard.sim.scenario import DECODE, PREFILL, Scenario
 
-from bench.evidence import data, parallel, rivals
+from bench.evidence import agreement, data, parallel, rivals
 from bench.evidence.engines import CLASS_32B
-from bench.evidence.settings import ATTAINMENT, TRACES, Setting
+from bench.evidence.rivals import WANTED
+from bench.evidence.settings import ATTAINMENT
+from bench.evidence.sizes import Size, cheapest
 
 DAY = 86400.0
 BUDGET = 100
 START = 60.0  # seconds
 EVERY = 30.0  # seconds between two scrapes, and two looks
 OBJECTIVES = Objectives(2.0, 0.05)
-WANTED = 0.95
-HOURS_APART, SHARES_APART = 0.10, 0.04  # what `agreement` allows
-SERVING = 0.9  # below this attainment, rates and requests may lie further apart: told, not judged
-LONG = 2.0  # accelerator-hours: of a shorter run the last answers, which rates leave out, are too large a part
-SPAN = 10.0  # seconds of one row of rates made from requests
 TUNED = 4  # settings of each rival that are tried
 BIN = 300.0  # seconds, of the oracle's needs
 
@@ -115,48 +111,36 @@ def tuned(flow: Flow, name: str) -> str:
 
 
 def hindsight(flow: Flow) -> tuple[str, Result] | None:
-    """The cheapest fixed size that serves what is wanted: the fewest for decode with which any prefill does, then prefill by
-    bisection. None where twice the peak's decode is not enough."""
-    rows = needs(flow)
-    reads = sorted(row[1] for row in rows)
-    peak = ceil(1.1 * max(row[2] for row in rows))
+    """The cheapest fixed size that serves what is wanted, from the mean need of the least such work on. None where a tenth more
+    than the peak's need of each role is not enough."""
 
-    def played(prefill: int, decode: int) -> Result:
-        return fluid.play(scenario(flow, {PREFILL: prefill, DECODE: decode}), flow, Static())
+    @cache
+    def played(size: Size) -> Result:
+        return fluid.play(scenario(flow, {PREFILL: size.prefill, DECODE: size.decode}), flow, Static())
 
-    most = ceil(1.1 * reads[-1])
-    for decode in range(peak, 2 * peak + 2):
-        best = most, played(most, decode)
-        if best[1].attainment < WANTED:
-            continue
-        low = ceil(reads[int(0.8 * len(reads))])
-        while low < best[0]:
-            middle = (low + best[0]) // 2
-            result = played(middle, decode)
-            if result.attainment >= WANTED:
-                best = middle, result
-            else:
-                low = middle + 1
-        return f"static={best[0]}:{decode}", best[1]
-    return None
+    rows, work = needs(flow), _least_work(flow.lengths, WANTED)
+    mean = [sum(row[0] * row[place] for row in rows) / flow.end * work[place - 1] for place in (1, 2)]
+    peak = [max(row[place] for row in rows) for place in (1, 2)]
+    least, most = Size(*(max(1, int(need)) for need in mean)), Size(*(ceil(1.1 * need) for need in peak))
+    found = cheapest(lambda size: played(size).attainment, WANTED, least, most)
+    return None if found is None else (found.policy, played(found))
 
 
 def bound(flow: Flow, share: float) -> float:
     """Accelerator-hours of the oracle that meets the objectives of the `share` of the requests with the shortest prompts."""
-    lengths = flow.lengths
     rows = needs(flow)
-    work = 1 - _work_of_longest(lengths, 1 - share)
     given = scenario(flow).initial
     seconds = 0.0
-    for place, least, ready in ((1, work, given[PREFILL]), (2, share, given[DECODE])):
+    for place, least, role in zip((1, 2), _least_work(flow.lengths, share), (PREFILL, DECODE), strict=True):
         bins = _bins([(width, row) for width, *needed in rows for row in (needed[place - 1],)])
-        seconds += max(cheapest_share(bins, BIN, START, least, ready)[0], flow.end)
+        seconds += max(cheapest_share(bins, BIN, START, least, given[role])[0], flow.end)
     return seconds / 3600
 
 
-def _work_of_longest(lengths: Lengths, share: float) -> float:
-    """The share of the work that a share of the requests makes up, longest prompts first."""
-    return next((k / 100 for k, requests in enumerate(lengths.longest) if requests >= share), 1.0)
+def _least_work(lengths: Lengths, share: float) -> tuple[float, float]:
+    """The shares of prefill's and of decode's work that the `share` of the requests with the shortest prompts make up."""
+    longest = next((k / 100 for k, requests in enumerate(lengths.longest) if requests >= 1 - share), 1.0)
+    return 1 - longest, share
 
 
 def _bins(rows: Sequence[tuple[float, float]]) -> list[float]:
@@ -167,47 +151,6 @@ def _bins(rows: Sequence[tuple[float, float]]) -> list[float]:
         at += width
         found += [value] * (round(at / BIN) - len(found))
     return found
-
-
-def day_of_code() -> tuple[Setting, Flow]:
-    """The Azure-2024 code day of `settings`, an hour long, as rates: what AS_THEY_COME of `sim/flow` was fitted on."""
-    setting = next(one for one in TRACES if one.name.startswith("azure-2024"))
-    speed, first, last = 24.0, 6 * 3600.0, 30 * 3600.0
-    inside = [row for row in trace.rates(data.HERE / "azure-2024-code-rate.csv.gz") if first <= row[0] < last]
-    rates = [(max(0.0, at - first) / speed, rate) for at, rate in inside]
-    lengths = Lengths.of([(a.prompt, a.answer) for a in data.azure_code(1.0)])
-    return setting, Flow([(0.0, rates[0][1]), *rates[1:]], (last - first) / speed, lengths, 2.0, 0.35)
-
-
-def conversations() -> tuple[Setting, Flow]:
-    """Azure's conversations ×10, six minutes, as rates of ten seconds."""
-    setting = next(one for one in TRACES if one.name.startswith("azure-conv"))
-    arrivals = setting.arrivals(0)
-    counts = [0.0] * (int(arrivals[-1].at / SPAN) + 1)
-    for arrival in arrivals:
-        counts[int(arrival.at / SPAN)] += 1 / SPAN
-    lengths = Lengths.of([(a.prompt, a.answer) for a in arrivals])
-    return setting, Flow([(SPAN * n, rate) for n, rate in enumerate(counts)], arrivals[-1].at, lengths, 1.1)
-
-
-def agreement() -> list[dict[str, Any]]:
-    """The same loads by requests and by rates: the law from its usual start, and fixed sizes."""
-    rows = []
-    for (setting, flow), sizes in (
-        (day_of_code(), ((3, 1), (4, 1), (5, 1))),
-        (conversations(), ((5, 3), (7, 3), (7, 2))),
-    ):
-        for policy, initial in (
-            ("ours", dict(setting.initial)),
-            *((f"static={p}:{d}", {PREFILL: p, DECODE: d}) for p, d in sizes),
-        ):
-            given = setting.scenario(initial=initial)
-            exact, liquid = (
-                run(choose(policy, CLASS_32B, setting.told(given)).make())
-                for run in (partial(setting.run, given), partial(fluid.play, given, flow))
-            )
-            rows.append({"load": setting.name, "policy": policy, "requests": _pair(exact), "rates": _pair(liquid)})
-    return rows
 
 
 def line(load: Load, name: str) -> dict[str, Any] | None:
@@ -232,15 +175,8 @@ def compare() -> dict[str, Any]:
     names = (rivals.LAW, *rivals.SPACE, rivals.STATIC)
     played = parallel.each([partial(line, load, name) for load in loads() for name in names])
     rows = [row for row in played if row is not None]
-    both = agreement()
-    apart = max(abs(row["requests"][0] - row["rates"][0]) for row in both if row["requests"][0] >= SERVING)
-    long = [row for row in both if row["requests"][1] >= LONG]
-    dearer = max(abs(row["rates"][1] / row["requests"][1] - 1) for row in long)
+    both = agreement.compared()
     mine = [row for row in rows if row["policy"] == rivals.LAW]
-    ok = apart <= SHARES_APART and dearer <= HOURS_APART and all(row["over_oracle"] >= 1 for row in rows)
+    ok = both["ok"] and all(row["over_oracle"] >= 1 for row in rows)
     return {"name": "fluid", "ok": ok, "worst": min(row["attainment"] for row in mine), "wanted": WANTED, "rows": rows,
-            "agreement": both, "apart": round(apart, 4), "hours_apart": round(dearer, 4)}  # fmt: skip
-
-
-def _pair(result: Result) -> list[float]:
-    return [round(result.attainment, 4), round(result.accelerator_hours, 3)]
+            "agreement": both}  # fmt: skip

@@ -11,8 +11,7 @@ from bench.evidence.settings import TRACES, Setting
 
 
 def compare(traces: Sequence[Setting] = TRACES, count: int = SETTINGS) -> dict[str, Any]:
-    """All of it, the law's row first. It is ok where no rival's setting that was tuned on one trace reaches the law's lowest
-    attainment on the others for fewer hours."""
+    """All of it, the law's row first. It is ok where nobody beats the law, as `standing.beating` has it."""
     rows = standing.lines(behind(Routing.GATEWAY, traces, count), traces)
     beaten = standing.beating(rows)
     return {"name": "frontier", "ok": not beaten, "worst": rows[0]["lowest"], "wanted": WANTED, "beaten_by": beaten,

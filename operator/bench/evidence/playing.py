@@ -1,5 +1,6 @@
 """One policy on one load behind one router, as a row of figures."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,6 +38,11 @@ def row(load: str, policy: str, result: Result) -> Row:
 def play(setting: Setting, policy: str, *, router: Routing = Routing.GATEWAY, seed: int = 0) -> Row:
     """Run it, and keep its row only."""
     return row(setting.name, policy, played(setting, policy, router=router, seed=seed))
+
+
+def name_of(policy: str) -> str:
+    """A policy's name, without its setting: `static` of `static=5:1`, `hpa-queue` of `hpa-queue,target=4`."""
+    return re.split("[,=]", policy, maxsplit=1)[0]
 
 
 def lowest(rows: Sequence[Row]) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 from steelyard.sim.plots import Axis, Series, image
 
 from bench.evidence.kept import Figures
+from bench.evidence.playing import name_of
 
 
 def drawn(figures: Figures) -> dict[str, str]:
@@ -29,8 +30,7 @@ def distserve(found: Mapping[str, Any]) -> str:
 def frontier(found: Mapping[str, Any]) -> str:
     """Every policy's single setting: lowest attainment of the traces over the hours of all."""
     points = [
-        Series(row["policy"].split(",")[0], [(row["accelerator_hours"], row["lowest"])], "point")
-        for row in found["rows"]
+        Series(name_of(row["policy"]), [(row["accelerator_hours"], row["lowest"])], "point") for row in found["rows"]
     ]
     return image("One setting for five traces", points, Axis("accelerator-hours in all", least=0),
                  Axis("lowest attainment", least=0, most=1))  # fmt: skip
@@ -38,10 +38,10 @@ def frontier(found: Mapping[str, Any]) -> str:
 
 def policies(found: Mapping[str, Any]) -> str:
     """The same behind other routers: one series a policy, one point a router."""
-    names = dict.fromkeys(row["policy"].split(",")[0] for rows in found["routers"].values() for row in rows)
+    names = dict.fromkeys(name_of(row["policy"]) for rows in found["routers"].values() for row in rows)
     points = [
         Series(name, [(row["accelerator_hours"], row["lowest"]) for rows in found["routers"].values() for row in rows
-                      if row["policy"].split(",")[0] == name], "point")
+                      if name_of(row["policy"]) == name], "point")
         for name in names
     ]  # fmt: skip
     return image("One setting for five traces, behind three routers", points, Axis("accelerator-hours in all", least=0),
@@ -50,10 +50,10 @@ def policies(found: Mapping[str, Any]) -> str:
 
 def fluid(found: Mapping[str, Any]) -> str:
     """Every policy on every load: attainment over hours in units of the oracle's."""
-    names = dict.fromkeys(row["policy"].split(",")[0].split("=")[0] for row in found["rows"])
+    names = dict.fromkeys(name_of(row["policy"]) for row in found["rows"])
     points = [
         Series(name, [(row["over_oracle"], row["attainment"]) for row in found["rows"]
-                      if row["policy"].split(",")[0].split("=")[0] == name], "point")
+                      if name_of(row["policy"]) == name], "point")
         for name in names
     ]  # fmt: skip
     return image(

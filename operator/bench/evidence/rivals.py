@@ -1,11 +1,12 @@
-"""Every run of the law and its rivals behind one router: same engine, queue order, metrics and loads, and for each rival the
-same number of random draws of its settings. The law has one default and no settings. `standing` says what to make of them.
+"""Every run of the law and its rivals behind one router: same engine, queue order and loads, and for each rival the same number
+of random draws of its settings, of which five to eight are distinct. The law has one default and no settings; behind our gateway it
+alone reads the arrivals of every quarter of a second. `standing` says what to make of them.
 
 `static` is the cheapest fixed size of each trace in hindsight.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from random import Random
 
 from steelyard.sim.scenario import DECODE, PREFILL, Routing
@@ -13,6 +14,7 @@ from steelyard.sim.scenario import DECODE, PREFILL, Routing
 from bench.evidence import oracle, parallel
 from bench.evidence.playing import Row, play
 from bench.evidence.settings import TRACES, Setting
+from bench.evidence.sizes import Size, cheapest
 
 SETTINGS = 8
 WANTED = 0.95
@@ -59,29 +61,13 @@ def behind(router: Routing, traces: Sequence[Setting] = TRACES, count: int = SET
 
 
 def hindsight(setting: Setting, router: Routing) -> Row | None:
-    """The cheapest fixed size that reaches the attainment wanted: for each number of decode replicas, from the mean need on, the
-    fewest for prefill by bisection, until another one for decode saves nothing. None where `MOST` do not reach it."""
+    """The cheapest fixed size that attains what is wanted, from the mean need on. None where `MOST` of each role do not."""
+
+    @cache
+    def played(size: Size) -> Row:
+        return play(setting, size.policy, router=router)
+
     mean = oracle.mean_needs(setting, WANTED)
-
-    def reach(prefill: int, decode: int) -> Row:
-        return play(setting, f"{STATIC}={prefill}:{decode}", router=router)
-
-    best: Row | None = None
-    most, least = MOST, max(1, int(mean[PREFILL]))
-    for decode in range(max(1, int(mean[DECODE])), MOST):
-        top = most if best is None else most - 2  # one more for decode saves something from two fewer for prefill on
-        found = reach(top, decode) if top >= least else None
-        if found is None or found["attainment"] < WANTED:
-            if best is not None:
-                break
-            continue
-        low, high = least, top
-        while low < high:
-            middle = (low + high) // 2
-            row = reach(middle, decode)
-            if row["attainment"] >= WANTED:
-                high, found = middle, row
-            else:
-                low = middle + 1
-        best, most = found, high
-    return best
+    least = Size(*(max(1, int(mean[role])) for role in (PREFILL, DECODE)))
+    found = cheapest(lambda size: float(played(size)["attainment"]), WANTED, least, Size(MOST, MOST))
+    return None if found is None else played(found)

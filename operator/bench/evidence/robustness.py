@@ -18,7 +18,7 @@ from typing import Any
 from steelyard.sim.scenario import Routing
 
 from bench.evidence import holdout, kept, parallel, rivals, standing
-from bench.evidence.playing import Row, play
+from bench.evidence.playing import Row, name_of, play
 from bench.evidence.settings import TRACES, Setting
 
 STARTS = (10.0, 180.0, 600.0)
@@ -31,7 +31,7 @@ def defaults(figures: kept.Figures) -> Policies:
     """The law, and each rival at the setting that `frontier` found. Raises ValueError where that was not run and kept."""
     if "frontier" not in figures:
         raise ValueError("robustness needs the settings that frontier finds: make evidence ONLY=frontier ARGS=--write")
-    found = {row["setting"].split(",")[0]: row["setting"] for row in figures["frontier"]["rows"] if "setting" in row}
+    found = {name_of(row["setting"]): row["setting"] for row in figures["frontier"]["rows"] if "setting" in row}
     return {rivals.LAW: rivals.LAW} | found
 
 
@@ -39,7 +39,7 @@ def nearest(figures: kept.Figures) -> str:
     """The rival that comes nearest: its single setting is the cheapest of those that reach what is wanted, or fails least."""
     rows = [row for row in figures["frontier"]["rows"] if "setting" in row]
     best = min(rows, key=lambda row: (-min(rivals.WANTED, row["lowest"]), row["accelerator_hours"]))
-    return str(best["setting"]).split(",")[0]
+    return name_of(best["setting"])
 
 
 def starts(policies: Policies, traces: Sequence[Setting] = TRACES) -> list[Row]:

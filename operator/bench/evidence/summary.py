@@ -7,6 +7,7 @@ from bench.evidence.kept import Figures
 from bench.evidence.markdown import table
 
 PINNED_MINUTES, ALL_MINUTES = 5.0, 90.0
+UNJUDGED = "none: reported whatever it is"
 
 
 def table_rows(figures: Figures) -> list[tuple[Any, ...]]:
@@ -14,9 +15,9 @@ def table_rows(figures: Figures) -> list[tuple[Any, ...]]:
     rows = []
     for name, item in ITEMS.items():
         found = figures.get(name)
-        ok = None if found is None else bool(found["ok"])
+        ok = bool(found["ok"]) if found is not None and item.judged else None
         worst = None if found is None else found["worst"]
-        limit = None if found is None else found.get("limit")
+        limit = None if found is None else found.get("limit") if item.judged else UNJUDGED
         minutes = None if found is None else f"{found['cpu_seconds'] / 60:.1f}"
         rows.append((f"`{name}`", "pinned" if item.pinned else "", item.words, ok, worst, limit, minutes))
     return rows

@@ -54,6 +54,14 @@ def test_all_of_it_stays_within_its_minutes():
     assert summary.minutes(FIGURES) <= summary.ALL_MINUTES
 
 
+def test_what_nothing_is_held_to_is_not_called_ok():
+    figures = {name: {"ok": True, "worst": 0.5, "limit": 0.9, "cpu_seconds": 60.0} for name in ITEMS}
+    for name, _, _, ok, worst, limit, _ in summary.table_rows(figures):
+        judged = ITEMS[name.strip("`")].judged
+        assert (ok, worst, limit) == ((True, 0.5, 0.9) if judged else (None, 0.5, summary.UNJUDGED))
+    assert {name for name, item in ITEMS.items() if not item.judged} == {"startups", "holdout", "ablation", "policies"}
+
+
 def test_keeping_an_item_leaves_the_others(tmp_path: Path):
     file = tmp_path / "figures.json"
     for figures in ({"name": "b", "ok": True}, {"name": "a", "ok": True}, {"name": "b", "ok": False}):
