@@ -60,6 +60,27 @@ def test_weights_are_brought_as_for_an_engine_and_cannot_be_changed(change: Body
     assert volumes(spec)["quantized"]["persistentVolumeClaim"] == {"claimName": "quantized"}
 
 
+LOADERS = [
+    ({}, True, "a hub's files are fetched"),
+    ({"model": {"cache": {"kind": "claim", "claim": "models"}}}, True, "into a cache too"),
+    ({"model": {"cache": {"kind": "claim", "claim": "quantized"}}}, True, "which may be on the same claim"),
+    ({"model": {"uri": "oci://steelyard/weights:1"}}, False, "an image is there before its program runs"),
+]
+
+
+@pytest.mark.parametrize(("change", "asked", "because"), LOADERS)
+def test_nothing_is_fetched_for_what_is_made_already(change: Body, asked: bool, because: str) -> None:
+    spec = pod(built(change))
+    target = spec["containers"][0]["args"][1]
+    [loader] = spec["initContainers"]
+    assert (f"--unless={target}" in loader.get("args", [])) == asked, because
+    if asked:
+        mount = mounts(loader)["/quantized"]
+        assert mount["readOnly"] is True
+        claim = volumes(spec)[mount["name"]]["persistentVolumeClaim"]
+        assert claim == {"claimName": "quantized"}, "the loader may not write where the Job does, the Job may"
+
+
 def test_a_claim_that_holds_both_is_mounted_once() -> None:
     """A pod that names a claim by two volumes is never started."""
     spec = pod(built({"model": {"uri": "pvc://weights/llama"}, "quantization": {"job": None}}))

@@ -177,7 +177,7 @@ def test_settings_follow_the_values() -> None:
     assert settings["watchNamespaces"] == []
 
 
-NO_QUANTIZER = {
+NO_QUANTIZER: dict[str, dict[str, Any]] = {
     "values that an earlier chart stored": {"images": {"quantize": None}},
     "an installation that wants none": {"images": {"quantize": {"repository": ""}}},
 }

@@ -342,3 +342,20 @@ def test_failures_are_told_in_one_line_and_by_the_exit(
     said = capsys.readouterr().err
     assert "no such repository" in json.loads(said.splitlines()[-1])["message"]
     assert "secret-token" not in said
+
+
+def test_nothing_is_fetched_where_what_it_is_for_is_made(
+    served: Repositories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, made = store(tmp_path), tmp_path / "made"
+    words = [f"--repository={REPOSITORY}", f"--cache={at.cache}", f"--key={KEY}", f"--unless={made}"]
+    made.mkdir()
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    assert main(words) == 0, "nobody asks the hub"
+    assert not at.folder.exists()
+    assert at.cache.is_dir(), "on a node the kubelet would make it for the Job's mount, as root"
+    made.rmdir()
+    with serving(served) as url:
+        monkeypatch.setenv("HF_ENDPOINT", url)
+        assert main(words) == 0
+    assert there(at).keys() == NEEDED

@@ -1,16 +1,16 @@
 """The Job that quantizes weights once, into a folder of a claim (`decide/quantizing.py`).
 
-Its pod brings the weights as an engine's would, runs `steelyard-quantize`, and is confined like every pod of ours. A run that was
-evicted or ran out of memory is started again and goes on after its last whole layer; what no repetition can help ends the Job at
-once. The end of its log is what the pod says of a failure. A finished Job stays with the children in force, as what they
-were made from.
+Its pod brings the weights as an engine's would, runs `steelyard-quantize`, and is confined like every pod of ours. Where the folder
+is there already, the loader fetches nothing and the program ends at once. A run that was evicted or ran out of memory is started
+again and goes on after its last whole layer; what no repetition can help ends the Job at once. The end of its log is what the pod
+says of a failure. A finished Job stays with the children in force, as what they were made from.
 """
 
 from steelyard.api.labels import COMPONENT
 from steelyard.api.service import InferenceService
 from steelyard.build import security, template
 from steelyard.build.engines.embedded import cores
-from steelyard.build.engines.weights import source_weights
+from steelyard.build.engines.weights import LOADER_PROGRAM, source_weights
 from steelyard.build.meta import FIRST_PROCESS, QUANTIZE, Body, child, pull_secrets
 from steelyard.decide.quantizing import Order
 from steelyard.decide.site import Site
@@ -32,17 +32,20 @@ def job(service: InferenceService, order: Order, site: Site) -> Body:
     else:
         place = "quantized"
         volumes.append({"name": place, "persistentVolumeClaim": {"claimName": order.claim}})
+    target = f"{QUANTIZED}/{order.folder}"
+    made = {"name": place, "mountPath": QUANTIZED}
+    loaders = [_unless_made(one, target, made) for one in model.init_containers]
     samples = ("--samples", str(order.samples)) if order.samples is not None else ()
     container = {
         "name": CONTAINER,
         "image": site.quantize_image,
         "imagePullPolicy": site.image_pull_policy,
         "command": [*FIRST_PROCESS, "steelyard-quantize"],
-        "args": [model.location, f"{QUANTIZED}/{order.folder}", "--recipe", order.recipe, "--reuse", *samples],
+        "args": [model.location, target, "--recipe", order.recipe, "--reuse", *samples],
         "env": [{"name": "OMP_NUM_THREADS", "value": str(cores(order.resources))}],
         "volumeMounts": [
             *model.mounts,
-            {"name": place, "mountPath": QUANTIZED},
+            made,
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 (a path in the container)
         ],
         "resources": template.amounts(order.resources),
@@ -55,7 +58,7 @@ def job(service: InferenceService, order: Order, site: Site) -> Body:
         "enableServiceLinks": False,
         "restartPolicy": "Never",
         "securityContext": security.POD,
-        **({"initContainers": list(model.init_containers)} if model.init_containers else {}),
+        **({"initContainers": loaders} if loaders else {}),
         "containers": [container],
         "volumes": volumes,
         **pull_secrets(site),
@@ -74,3 +77,11 @@ def job(service: InferenceService, order: Order, site: Site) -> Body:
         "template": {"metadata": {"labels": dict(body["metadata"]["labels"])}, "spec": spec},
     }
     return body
+
+
+def _unless_made(container: Body, target: str, made: Body) -> Body:
+    """An init container that fetches nothing where the target is there. A model's own image only copies its files."""
+    if LOADER_PROGRAM not in container["command"]:
+        return container
+    mounts = [*container["volumeMounts"], {**made, "readOnly": True}]
+    return {**container, "args": [*container["args"], f"--unless={target}"], "volumeMounts": mounts}

@@ -41,6 +41,12 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--cache", required=True, type=Path, metavar="FOLDER", help="the cache's folder")
     parser.add_argument("--key", required=True, metavar="NAME", help="the model's folder in the cache")
     parser.add_argument(
+        "--unless",
+        type=Path,
+        metavar="FOLDER",
+        help="fetch nothing where this folder is there: what the files are for is made",
+    )
+    parser.add_argument(
         "--file", action="append", default=[], metavar="PATTERN", help="only files that match; may be repeated"
     )
     return parser
@@ -54,7 +60,12 @@ def main(words: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     hub = Hub((os.environ.get(ENDPOINT_VARIABLE) or ENDPOINT).rstrip("/"), os.environ.get(TOKEN_VARIABLE, ""))
     try:
-        Store(given.cache, given.key).fill(hub, given.repository, given.revision, given.file)
+        store = Store(given.cache, given.key)
+        if given.unless is not None and given.unless.is_dir():
+            store.make()
+            logging.getLogger("steelyard.loader").info("%s is there, so nothing is fetched", given.unless)
+            return 0
+        store.fill(hub, given.repository, given.revision, given.file)
     except (LoaderError, OSError) as problem:
         logging.getLogger("steelyard.loader").error("%s", problem)
         with (

@@ -61,6 +61,10 @@ class Store:
     def parts(self) -> Path:
         return self.cache / f"{self.key}.part"
 
+    def make(self) -> None:
+        """Make the cache's folder as this user: one that the kubelet makes for a mount is root's, and nobody could fill it."""
+        self.cache.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+
     def fill(self, hub: Hub, repository: str, revision: str, patterns: Sequence[str]) -> int:
         """See to it that the chosen files of a revision are in place; gives how many had to be fetched.
 
@@ -152,7 +156,7 @@ class Store:
     def _alone(self) -> Iterator[None]:
         """Hold the lock; whoever waits says so once. Raises `LoaderError` where this user may not write."""
         try:
-            self.cache.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            self.make()
             held = (self.cache / f"{self.key}.lock").open("w")
         except PermissionError as error:
             raise LoaderError(

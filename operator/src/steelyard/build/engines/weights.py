@@ -18,6 +18,7 @@ DEFAULT_NODE_CACHE = (
     "/var/lib/steelyard/models"  # as manifests are printed for people; the operator refuses without a setting
 )
 LOADER = "weights"  # the init container that brings them
+LOADER_PROGRAM = "steelyard-loader"  # what it runs for a hub's files
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def _cached(service: InferenceService, source: HubSource, site: Site) -> Weights
         "name": LOADER,
         "image": site.gateway_image,
         "imagePullPolicy": site.image_pull_policy,
-        "command": [*FIRST_PROCESS, "steelyard-loader"],
+        "command": [*FIRST_PROCESS, LOADER_PROGRAM],
         "args": [
             *(f"--repository={source.repository}", f"--revision={revision}", f"--cache={folder}", f"--key={key}"),
             *(f"--file={pattern}" for pattern in cache.files),
