@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import tiny_model
 from steelyard_kernels.quantize import cli, workfolder
@@ -112,6 +114,21 @@ def test_what_cannot_be_used_leaves_no_folders_and_an_earlier_runs_layers(folder
     (earlier / "model-00001-of-00004.safetensors").write_bytes(b"")
     assert cli.main([str(folder), str(tmp_path / "out"), *too_long]) == 1
     assert [path.name for path in earlier.iterdir()] == ["model-00001-of-00004.safetensors"]
+
+
+@pytest.mark.parametrize("what", ["tensors", "state"])
+def test_a_disk_that_is_full_in_the_middle_is_told_as_one(what: str, tmp_path: Path) -> None:
+    many = {"a": torch.zeros(4096)}
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with WorkFolder(tmp_path / "out") as work:
+        work.begin("same")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+        try:
+            with pytest.raises(OSError, match=r"cannot be written: .*File too large"):
+                work.add_layer("a.safetensors", many if what == "tensors" else {}, many, {})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert work.done == 0
 
 
 def test_a_failing_disk_may_be_tried_again_and_an_unusable_model_not(

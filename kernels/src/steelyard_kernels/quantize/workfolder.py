@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -72,7 +73,7 @@ class WorkFolder:
         """Finish one more layer; `found` is kept for the report."""
         self.add_tensors(file, tensors)
         if state:
-            save_file(state, self.path / self._state(self.done + 1))
+            _save(state, self.path / self._state(self.done + 1))
         self.progress["layers"].append(found)
         unfinished = self.path / f".{PROGRESS}"
         unfinished.write_text(json.dumps(self.progress))
@@ -81,7 +82,7 @@ class WorkFolder:
 
     def add_tensors(self, file: str, tensors: dict[str, Tensor]) -> None:
         """Write one file of the checkpoint."""
-        save_file(tensors, self.path / file, metadata={"format": "pt"})
+        _save(tensors, self.path / file, metadata={"format": "pt"})
         (self.path / file).chmod(0o644)  # safetensors makes files that only their owner can read
         self.progress["tensors"] |= {name: [file, tensor.nbytes] for name, tensor in tensors.items()}
 
@@ -130,3 +131,11 @@ class WorkFolder:
 def taken(target: Path) -> Taken:
     """What to raise where there is something in the target's place."""
     return Taken(f"{target} exists; name a new folder")
+
+
+def _save(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write one file. safetensors tells of a failing disk by an error of its own, which is no OSError."""
+    try:
+        save_file(tensors, path, metadata=metadata)
+    except SafetensorError as error:
+        raise OSError(f"{path} cannot be written: {error}") from error
