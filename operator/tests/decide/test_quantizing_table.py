@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from operator_bodies import KNOWN, merged, service
 from steelyard.api.reasons import Reason
 from steelyard.decide.accept import refusals
-from steelyard.decide.quantizing import Order, orders, under_way
+from steelyard.decide.quantizing import RECIPES, Order, orders, under_way
 from steelyard.decide.snapshot import Job, Trouble
 
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "quantize.md"
 SPEC: dict[str, Any] = {
     "model": {"uri": "hf://org/model@v1", "servedName": None},
     "engine": {"name": "vllm"},
@@ -152,3 +155,16 @@ def test_a_job_that_cannot_start_is_told_with_its_remedy(job: Job, remedy: str |
         assert found.stuck is not None
         assert remedy in found.stuck.remedy
         assert found.stuck.words
+
+
+READ = [("vllm", {"nf4", "ternary"}), ("sglang", {"ternary"})]
+
+
+@pytest.mark.parametrize(("engine", "lacks"), READ)
+def test_only_formats_that_the_engine_reads_are_offered(engine: str, lacks: set[str]) -> None:
+    change = {"engine": {"name": engine}, "topology": "Aggregated", "quantization": {"weights": "auto"}}
+    [told] = [r for r in refusals(service(merged(SPEC, change)), KNOWN) if r.field == "spec.quantization.weights"]
+    offered = set(re.findall(r"[a-z0-9-]+", told.problem.partition(" makes ")[2].partition(";")[0]))
+    assert offered == set(RECIPES) - lacks
+    guide = GUIDE.read_text()
+    assert all(f"`{recipe}`" in guide for recipe in RECIPES)

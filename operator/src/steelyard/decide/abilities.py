@@ -64,7 +64,8 @@ def _jobs(service: InferenceService) -> Iterator[Finding]:
         if formats.source != "Job":
             continue
         if formats.weights not in RECIPES:
-            problem = f"source Job makes {', '.join(RECIPES)}; set weights to one of them, or leave source Checkpoint"
+            makes = ", ".join(recipes_of(service.spec.engine.name))
+            problem = f"source Job makes {makes}; set weights to one of them, or leave source Checkpoint"
             yield f"{field}.weights", str(formats.weights), problem
         if formats.activations not in ("auto", None):
             problem = "source Job chooses the activations by the weights; leave it auto"
@@ -76,6 +77,12 @@ def _jobs(service: InferenceService) -> Iterator[Finding]:
         elif claim_of(service, role) is None:
             problem = "the Job needs a place for what it makes; name a PersistentVolumeClaim of this namespace"
             yield f"{field}.job.claim", "(absent)", problem
+
+
+def recipes_of(engine: str) -> tuple[str, ...]:
+    """What a Job can make that the engine reads; all where it reads none, since that is refused in other words."""
+    rows = {recipe: row_of("quantization.weights", recipe) for recipe in RECIPES}
+    return tuple(recipe for recipe, row in rows.items() if row is None or row.lack(engine) is None) or RECIPES
 
 
 def _store(service: InferenceService) -> Iterator[Finding]:
