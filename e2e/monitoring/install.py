@@ -73,10 +73,10 @@ def _upgrade(platform: Platform, values: dict[str, str | None]) -> None:
         "upgrade", "steelyard", str(CHARTS / "steelyard"), "-n", SYSTEM_NAMESPACE, "--reuse-values", *flags,
         "--wait", "--timeout", "3m",
     )  # fmt: skip
-    platform.wait_for("the operator with the earlier settings to be gone", lambda: _replaced(platform))
+    platform.wait_for("the operator with the earlier settings to be gone", lambda: replaced(platform))
 
 
-def _replaced(platform: Platform) -> bool:
+def replaced(platform: Platform) -> bool:
     """Helm waits for the new pods only; an old one may lead until its end, and render children by the old settings."""
     deployment = platform.get("deployment", "steelyard-operator", SYSTEM_NAMESPACE)
     pods = platform.items("pods", SYSTEM_NAMESPACE, "app.kubernetes.io/name=steelyard")

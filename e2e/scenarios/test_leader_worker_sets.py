@@ -45,10 +45,10 @@ def refused(platform: Platform) -> Iterator[tuple[str, str]]:
     """What the operator says of such a service while the kind is not there, which is installed thereafter."""
     platform.kubectl("delete", "crd", KIND, "--ignore-not-found")
     platform.apply(service(), NAMESPACE)
-    platform.wait_for("the refusal", lambda: condition(platform, NAME, "Accepted")[0] == "False", 60)
+    platform.wait_for("the refusal", lambda: condition(platform, NAME, "Accepted")[0] == "False")
     said = condition(platform, NAME, "Accepted")[1:]
     platform.kubectl("create", "-f", "-", text=gzip.decompress(DEFINITION.read_bytes()).decode())
-    platform.wait_for("the kind", lambda: established(platform), 60)
+    platform.wait_for("the kind", lambda: established(platform))
     yield said
     platform.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
     platform.kubectl("delete", "crd", KIND, "--ignore-not-found")
@@ -58,7 +58,7 @@ def refused(platform: Platform) -> Iterator[tuple[str, str]]:
 def wide(platform: Platform, refused: tuple[str, str]) -> Platform:
     """A cluster with the kind, and the service's pool in it."""
     look(platform)
-    platform.wait_for("the pool", lambda: group(platform), 60)
+    platform.wait_for("the pool", lambda: group(platform))
     return platform
 
 
@@ -91,7 +91,7 @@ def test_without_the_kind_the_spec_is_refused_with_the_remedy(platform: Platform
 
 
 def test_the_pool_is_two_pods_a_replica_and_the_scaler_owns_its_number(wide: Platform) -> None:
-    wide.wait_for("its first number", lambda: group(wide)["spec"].get("replicas") == 2, 60)
+    wide.wait_for("its first number", lambda: group(wide)["spec"].get("replicas") == 2)
     body = group(wide)
     assert body["spec"]["leaderWorkerTemplate"]["size"] == 2
     shown = wide.kubectl("get", KIND, POOL, "-n", NAMESPACE, "-o", "json", "--show-managed-fields")
@@ -107,13 +107,13 @@ def test_the_pool_is_two_pods_a_replica_and_the_scaler_owns_its_number(wide: Pla
 
 def test_looks_at_what_is_in_place_write_nothing(wide: Platform) -> None:
     """Whatever the definition fills in is nobody's drift."""
-    wide.wait_for("its first number", lambda: group(wide)["spec"].get("replicas") == 2, 60)
+    wide.wait_for("its first number", lambda: group(wide)["spec"].get("replicas") == 2)
     before = group(wide)["metadata"]["resourceVersion"]
     for _ in range(3):
         look(wide)
     # A look that does something: after it the others are over.
     wide.kubectl("delete", "service", POOL, "-n", NAMESPACE)
-    wide.wait_for("a look to be over", lambda: wide.get("service", POOL, NAMESPACE), 60)
+    wide.wait_for("a look to be over", lambda: wide.get("service", POOL, NAMESPACE))
     assert group(wide)["metadata"]["resourceVersion"] == before
 
 
@@ -121,19 +121,19 @@ def test_what_is_changed_by_hand_is_put_back_and_what_is_deleted_comes_back(wide
     policy = {"spec": {"startupPolicy": "LeaderReady", "replicas": 9}}
     wide.kubectl("patch", KIND, POOL, "-n", NAMESPACE, "--type=merge", "-p", json.dumps(policy))
     look(wide)
-    wide.wait_for("the repair", lambda: group(wide)["spec"]["startupPolicy"] == "LeaderCreated", 60)
-    wide.wait_for("the most replicas", lambda: group(wide)["spec"]["replicas"] == 4, 60)
+    wide.wait_for("the repair", lambda: group(wide)["spec"]["startupPolicy"] == "LeaderCreated")
+    wide.wait_for("the most replicas", lambda: group(wide)["spec"]["replicas"] == 4)
     wide.kubectl("delete", KIND, POOL, "-n", NAMESPACE)
     look(wide)
-    wide.wait_for("the pool again", lambda: group(wide).get("spec", {}).get("replicas") == 2, 60)
+    wide.wait_for("the pool again", lambda: group(wide).get("spec", {}).get("replicas") == 2)
 
 
 def test_its_own_status_counts(wide: Platform) -> None:
-    wide.wait_for("its first number", lambda: group(wide)["spec"].get("replicas") == 2, 60)
+    wide.wait_for("its first number", lambda: group(wide)["spec"].get("replicas") == 2)
     told = {"status": {"replicas": 2, "readyReplicas": 1, "updatedReplicas": 2}}
     wide.kubectl("patch", KIND, POOL, "-n", NAMESPACE, "--subresource=status", "--type=merge", "-p", json.dumps(told))
     look(wide)
-    wide.wait_for("the count", lambda: f"{POOL} 1/2" in condition(wide, NAME, "Progressing")[2], 60)
+    wide.wait_for("the count", lambda: f"{POOL} 1/2" in condition(wide, NAME, "Progressing")[2])
 
 
 def test_somebody_elses_is_left_alone_and_an_orphan_of_ours_is_taken_in(wide: Platform) -> None:
@@ -141,18 +141,18 @@ def test_somebody_elses_is_left_alone_and_an_orphan_of_ours_is_taken_in(wide: Pl
     theirs = {"apiVersion": body["apiVersion"], "kind": body["kind"], "spec": body["spec"]}
     wide.apply(json.dumps({**theirs, "metadata": {"name": "other-aggregated"}}), NAMESPACE)
     wide.apply(service("other"), NAMESPACE)
-    wide.wait_for("the refusal", lambda: condition(wide, "other", "Accepted")[1] == "NameTaken", 60)
+    wide.wait_for("the refusal", lambda: condition(wide, "other", "Accepted")[1] == "NameTaken")
     assert "ownerReferences" not in group(wide, "other-aggregated")["metadata"]
     ours = {"app.kubernetes.io/managed-by": "steelyard", SERVICE: "other"}
     change = {"metadata": {"labels": ours}}
     wide.kubectl("patch", KIND, "other-aggregated", "-n", NAMESPACE, "--type=merge", "-p", json.dumps(change))
     look(wide, "other")
-    wide.wait_for("an owner", lambda: group(wide, "other-aggregated")["metadata"].get("ownerReferences"), 60)
+    wide.wait_for("an owner", lambda: group(wide, "other-aggregated")["metadata"].get("ownerReferences"))
 
 
 def test_a_pool_that_needs_one_node_again_is_a_deployment_and_all_goes_with_the_service(wide: Platform) -> None:
     wide.apply(service(tensor=8), NAMESPACE)
-    wide.wait_for("the pool to go", lambda: not group(wide), 60)
-    wide.wait_for("the Deployment", lambda: wide.get("deployment", POOL, NAMESPACE), 60)
+    wide.wait_for("the pool to go", lambda: not group(wide))
+    wide.wait_for("the Deployment", lambda: wide.get("deployment", POOL, NAMESPACE))
     wide.kubectl("delete", "inferenceservice", "other", "-n", NAMESPACE)
     wide.wait_for("the other's to go", lambda: not group(wide, "other-aggregated"), 120)
