@@ -94,6 +94,8 @@ def test_the_pool_is_two_pods_a_replica_and_the_scaler_owns_its_number(wide: Pla
     wide.wait_for("its first number", lambda: group(wide)["spec"].get("replicas") == 2)
     body = group(wide)
     assert body["spec"]["leaderWorkerTemplate"]["size"] == 2
+    named = wide.get("service", POOL, NAMESPACE)["spec"]
+    assert named["publishNotReadyAddresses"] is True, "LWS keeps it, and followers look for their leader by it"
     shown = wide.kubectl("get", KIND, POOL, "-n", NAMESPACE, "-o", "json", "--show-managed-fields")
     fields = json.loads(shown)["metadata"]["managedFields"]
     owners = {entry["manager"] for entry in fields if "f:replicas" in json.dumps(entry)}
