@@ -19,6 +19,7 @@ from steelyard.api.status import (
     Memory,
     ObjectivesStatus,
     ObjectiveStatus,
+    QuantizeStatus,
     RoleStatus,
     RolloutStatus,
     StartSeconds,
@@ -240,6 +241,7 @@ def test_every_field_of_the_status_is_stored(held: Held) -> None:
         objectives=ObjectivesStatus(time_to_first_token=latency, time_per_output_token=latency, attainment=96.4),
         memory=Memory(weights="34Gi", kv_cache="61Gi", tokens=310000),
         rollout=rollout,
+        quantization=(QuantizeStatus(job="j", recipe="int8", folder="f", state="Running", progress="layer 1 of 30"),),
         decision=decision,
         history=(decision,),
         conditions=(
