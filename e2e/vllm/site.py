@@ -1,30 +1,25 @@
 """The packages of the image `steelyard/vllm`: what `uv.lock` pins for pods, changed to run on processors alone, and made small.
 
-They are laid out here and not in the image, so that the image needs neither a compiler nor the gigabytes that are left out.
 Their place in the image is a folder on Python's path; bytecode is compiled there, by the Python that will read it.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-from e2e import lock, packages
+from e2e import laid_out, lock
 from e2e.cache import REPOSITORY
-from e2e.kernels import stubs
 from e2e.vllm import environment
 
 QUIET = REPOSITORY / "images" / "vllm" / "src"  # our plug-in, which keeps idle engines from spinning
 SOURCES = (
     QUIET,
     Path(__file__),
+    Path(laid_out.__file__),
     Path(environment.__file__),
     *(REPOSITORY / "e2e" / "kernels" / name for name in ("stubs.py", "elf.py")),
 )
-IMAGE_PYTHON = ("--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_34")
 
 # No kernel of Triton's can run on a processor, and vLLM does without where the package is missing. Pictures are for other models.
 LEFT_OUT = ("triton", "ninja", "opencv-python-headless")
@@ -46,36 +41,9 @@ def requirements() -> str:
 
 
 def fill(folder: Path) -> None:
-    """Lay the packages out in the new folder `folder`; some 500 MB are fetched when uv's cache lacks them."""
-    packages.install(environment.TOOLS, "Making torch independent of CUDA", _say)
-    folder.mkdir()
-    wanted = folder.with_name("requirements.txt")
-    wanted.write_text(requirements())
-    command = [
-        "uv",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--require-hashes",
-        "--only-binary",
-        ":all:",
-        *IMAGE_PYTHON,
-    ]
-    # Copied, not linked: the stubs and the metadata are ours, the installer's cache is not.
-    command += ["--link-mode", "copy", "--target", str(folder), "--requirement", str(wanted)]
-    environ = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
-    subprocess.run(command, cwd=environment.PROJECT, env=environ, check=True)
-    wanted.unlink()
-    stubs.remove_cuda(folder)
+    """Lay the packages out in the new folder `folder`, with our own; some 500 MB are fetched when uv's cache lacks them."""
+    laid_out.lay_out(folder, requirements(), environment.PROJECT, environment.TOOLS, PRUNED)
     environment.add_metadata(folder)
-    for pattern in PRUNED:
-        for path in folder.glob(pattern):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
     # vLLM wants the system's libnuma, which a minimal image lacks: NIXL brings its own under another name.
     shutil.copy(next(folder.glob("nixl_cu12.libs/libnuma-*.so*")), folder / "lib" / "libnuma.so.1")
-    shutil.copytree(QUIET, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    laid_out.overlay(QUIET, folder)
