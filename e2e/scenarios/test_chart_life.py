@@ -228,6 +228,9 @@ def test_a_namespaced_operator_runs_with_roles_alone(platform: Platform, namespa
 
 
 def test_the_operator_was_never_refused_a_right(platform: Platform) -> None:
-    """Rights needed in one mode only were forgotten (ai-dynamo/dynamo#8907); a refused call is in the log."""
+    """Rights needed in one mode only were forgotten (ai-dynamo/dynamo#8907); a refused call is in the log. What is refused
+    because a namespace of an earlier scenario ends is no lack of rights."""
     for pod in platform.items("pod", SYSTEM_NAMESPACE, "app.kubernetes.io/component=operator"):
-        assert "forbidden" not in platform.kubectl("logs", pod["metadata"]["name"], "-n", SYSTEM_NAMESPACE).lower()
+        log = platform.kubectl("logs", pod["metadata"]["name"], "-n", SYSTEM_NAMESPACE).lower()
+        refused = [line for line in log.splitlines() if "forbidden" in line and "is being terminated" not in line]
+        assert refused == []
