@@ -75,7 +75,7 @@ def robustness(found: Found) -> str:
             [{**row, "of": f"{row['start']:g} s, {row['policy']}"} for row in found["starts"]], "start, policy"
         ),
         _words(found["beaten_by"], "at {:g} s"),
-        _three_draws(found["draws"]),
+        three_draws(found["starts"]),
         pairs([{**row, "of": f"{row['router']}, {row['policy']}"} for row in found["routers"]], "router, policy", "of"),
         _words(found["beaten_behind"], "behind {}"),
         _one_setting([{**row, "of": row["policy"]} for row in found["holdout"]], "nine hold-out loads"),
@@ -83,19 +83,19 @@ def robustness(found: Found) -> str:
     return "\n".join(parts)
 
 
-def _three_draws(rows: Sequence[Found]) -> str:
+def three_draws(rows: Sequence[Found]) -> str:
     """Means of the draws, and the lowest attainment of each."""
     heads = ("start, policy, three draws", "lowest of each draw", "hours in all", "over the oracle")
 
-    def mean(values: Sequence[float]) -> float:
-        return sum(values) / len(values)
+    def mean(row: Found, key: str) -> float:
+        return round(sum(float(draw[key]) for draw in row["draws"]) / len(row["draws"]), 2)
 
     body = [
         (
             f"{row['start']:g} s, {row['policy']}",
-            ", ".join(f"{one:.3f}" for one in row["lowest"]),
-            round(mean(row["accelerator_hours"]), 2),
-            round(mean(row["over_oracle"]), 2),
+            ", ".join(f"{draw['lowest']:.3f}" for draw in row["draws"]),
+            mean(row, "accelerator_hours"),
+            mean(row, "over_oracle"),
         )
         for row in rows
     ]

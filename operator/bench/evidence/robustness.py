@@ -3,8 +3,7 @@
 Every rival gets the best single of its settings, found at 60 s starts behind our gateway on all five traces (`frontier`); the law
 has none. Then, without tuning again:
 
-    starts     10, 180 and 600 s (`frontier` has 60 s)
-    draws      the same at 10, 60, 180 and 600 s, three draws of every trace
+    starts     10, 60, 180 and 600 s, three draws of every trace
     routers    least loaded, round robin and Dynamo's queue, at 60 s
     holdout    nine loads on which neither was tuned: the law, and the rival whose one setting is the cheapest that suffices
 
@@ -22,7 +21,6 @@ from bench.evidence import holdout, kept, oracle, parallel, rivals, standing, st
 from bench.evidence.playing import Row, hours, lowest, name_of, play
 from bench.evidence.settings import TRACES, Setting
 
-STARTS = (10.0, 180.0, 600.0)
 OTHERS = tuple(router for router in Routing if router is not Routing.GATEWAY)
 
 Policies = Mapping[str, str]  # by name, as `steelyard simulate` writes them
@@ -43,33 +41,29 @@ def nearest(figures: kept.Figures) -> str:
     return name_of(best["setting"])
 
 
-def starts(policies: Policies, traces: Sequence[Setting] = TRACES) -> list[Row]:
-    """Each policy at each start."""
-
-    def row(seconds: float, name: str) -> Row:
-        settings = [replace(trace, startup=seconds) for trace in traces]
-        return {"start": seconds, **_row(name, policies[name], settings)}
-
-    return parallel.each([partial(row, seconds, name) for seconds in STARTS for name in policies])
-
-
-def drawn(
-    policies: Policies, traces: Sequence[Setting] = TRACES, starts: Sequence[float] = startups.STARTS
+def starts(
+    policies: Policies, traces: Sequence[Setting] = TRACES, seconds: Sequence[float] = startups.STARTS
 ) -> list[Row]:
-    """Each policy at each start; of every draw (`startups.SEEDS`) the lowest attainment, hours in all and over the oracle's."""
+    """Each policy at each start: the first draw of every trace in full, and of each (`startups.SEEDS`) the lowest attainment,
+    hours in all and over the oracle's."""
 
-    def row(seconds: float, name: str) -> Row:
-        settings = [replace(trace, startup=seconds) for trace in traces]
-        found: Row = {"start": seconds, "policy": name, "lowest": [], "accelerator_hours": [], "over_oracle": []}
-        for seed in startups.SEEDS:
-            runs = [play(setting, policies[name], seed=seed) for setting in settings]
-            least = sum(oracle.bound(s, run["attainment"], seed) for s, run in zip(settings, runs, strict=True))
-            found["lowest"].append(round(lowest(runs), 4))
-            found["accelerator_hours"].append(round(hours(runs), 3))
-            found["over_oracle"].append(round(hours(runs) / least, 2))
-        return found
+    def row(start: float, name: str) -> Row:
+        loads = [replace(trace, startup=start) for trace in traces]
+        draws = [[play(load, policies[name], seed=seed) for load in loads] for seed in startups.SEEDS]
+        told = [_draw(runs, loads, seed) for seed, runs in zip(startups.SEEDS, draws, strict=True)]
+        return {"start": start, "policy": name, **standing.figures(draws[0], loads), "draws": told}
 
-    return parallel.each([partial(row, seconds, name) for seconds in starts for name in policies])
+    return parallel.each([partial(row, start, name) for start in seconds for name in policies])
+
+
+def _draw(runs: Sequence[Row], loads: Sequence[Setting], seed: int) -> Row:
+    least = sum(oracle.bound(load, run["attainment"], seed) for load, run in zip(loads, runs, strict=True))
+    spent = hours(runs)
+    return {
+        "lowest": round(lowest(runs), 4),
+        "accelerator_hours": round(spent, 3),
+        "over_oracle": round(spent / least, 2),
+    }
 
 
 def routers(policies: Policies, traces: Sequence[Setting] = TRACES) -> list[Row]:
@@ -106,7 +100,7 @@ def compare() -> dict[str, Any]:
     worst = min(row["lowest"] for row in by_start if row["policy"] == rivals.LAW)
     return {"name": "robustness", "ok": not beaten, "worst": worst, "settings": dict(policies), "beaten_by": beaten,
             "beaten_behind": beating(by_router, "router"), "starts": by_start, "routers": by_router,
-            "draws": drawn(policies), "holdout": elsewhere(both)}  # fmt: skip
+            "holdout": elsewhere(both)}  # fmt: skip
 
 
 def _row(name: str, policy: str, loads: Sequence[Setting], router: Routing = Routing.GATEWAY) -> Row:
