@@ -10,6 +10,8 @@ API_VERSION = f"{GROUP}/{VERSION}"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "steelyard"
 COMPONENT = "app.kubernetes.io/component"  # engine | engine-follower | gateway | quantize
+FOLLOWER = "engine-follower"  # a further pod of a replica that spans nodes
+QUANTIZE = "quantize"  # a Job that quantizes weights, its pods, and their container
 
 SERVICE = f"{GROUP}/service"  # name of the InferenceService that owns the object
 POOL = f"{GROUP}/pool"  # where a pod was born; the Deployment's selector; never changes

@@ -12,8 +12,6 @@ from steelyard.decide.site import Site
 Body = dict[str, Any]
 
 ENGINE, GATEWAY = "engine", "gateway"
-QUANTIZE = "quantize"
-FOLLOWER = "engine-follower"  # a further pod of a replica that spans nodes
 
 # Before the program of a container: without it a pod that is deleted while Python starts stays for its whole grace period,
 # because pid 1 is ended by no signal that it does not handle yet. A `command` replaces the image's entry point, tini included.

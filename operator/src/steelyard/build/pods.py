@@ -15,6 +15,7 @@ from steelyard.api.accelerator import Accelerator
 from steelyard.api.labels import (
     COMPONENT,
     ENGINE_PORT,
+    FOLLOWER,
     KV_GROUP,
     MANAGED_BY,
     MANAGER,
@@ -34,7 +35,6 @@ from steelyard.build.engines.parts import Parts
 from steelyard.build.meta import (
     ENGINE,
     FIRST_PROCESS,
-    FOLLOWER,
     LIFECYCLE,
     STANDSTILL,
     Body,

@@ -19,13 +19,14 @@ from steelyard.api.labels import (
     COMPONENT,
     ENGINE_PORT,
     EVENTS_PORT,
+    FOLLOWER,
     GATEWAY_METRICS_PORT,
     GATEWAY_PORT,
     KV_PORT,
     SERVICE,
 )
 from steelyard.api.service import InferenceService
-from steelyard.build.meta import ENGINE, FOLLOWER, Body, child, gateway_labels
+from steelyard.build.meta import ENGINE, Body, child, gateway_labels
 from steelyard.decide.site import Site
 
 

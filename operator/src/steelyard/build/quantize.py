@@ -6,16 +6,15 @@ again and goes on after its last whole layer; what no repetition can help ends t
 says of a failure. A finished Job stays with the children in force, as what they were made from.
 """
 
-from steelyard.api.labels import COMPONENT
+from steelyard.api.labels import COMPONENT, QUANTIZE
 from steelyard.api.service import InferenceService
 from steelyard.build import security, template
 from steelyard.build.engines.embedded import cores
 from steelyard.build.engines.weights import LOADER_PROGRAM, source_weights
-from steelyard.build.meta import FIRST_PROCESS, QUANTIZE, Body, child, pull_secrets
+from steelyard.build.meta import FIRST_PROCESS, Body, child, pull_secrets
 from steelyard.decide.quantizing import Order
 from steelyard.decide.site import Site
 
-CONTAINER = "quantize"
 QUANTIZED = "/quantized"
 RETRIES = 3
 HOPELESS = (1, 2)  # exit statuses of steelyard-quantize: the model or the recipe cannot be used, wrong arguments
@@ -37,7 +36,7 @@ def job(service: InferenceService, order: Order, site: Site) -> Body:
     loaders = [_unless_made(one, target, made) for one in model.init_containers]
     samples = ("--samples", str(order.samples)) if order.samples is not None else ()
     container = {
-        "name": CONTAINER,
+        "name": QUANTIZE,
         "image": site.quantize_image,
         "imagePullPolicy": site.image_pull_policy,
         "command": [*FIRST_PROCESS, "steelyard-quantize"],
@@ -69,7 +68,7 @@ def job(service: InferenceService, order: Order, site: Site) -> Body:
             "rules": [
                 {
                     "action": "FailJob",
-                    "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": list(HOPELESS)},
+                    "onExitCodes": {"containerName": QUANTIZE, "operator": "In", "values": list(HOPELESS)},
                 },
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
             ]

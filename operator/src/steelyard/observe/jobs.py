@@ -3,14 +3,13 @@
 import re
 from collections.abc import Sequence
 
-from steelyard.api.labels import COMPONENT
+from steelyard.api.labels import COMPONENT, QUANTIZE
 from steelyard.api.reasons import Reason
 from steelyard.decide.snapshot import Job, Weights
 from steelyard.observe.client import Api, ApiError, Body
 from steelyard.observe.pods import over, pod_of, seconds
 from steelyard.observe.resources import POD
 
-CONTAINER = "quantize"
 JOB_NAME = "batch.kubernetes.io/job-name"  # labels of a Job's pods
 JOB_UID = "batch.kubernetes.io/controller-uid"
 LAST_LINES = 5
@@ -21,7 +20,7 @@ _PROGRESS = re.compile(r"layer \d+ of \d+")
 
 def of_a_job(body: Body) -> bool:
     """Whether a pod of the service is a Job's: it is no replica."""
-    return bool((body["metadata"].get("labels") or {}).get(COMPONENT) == CONTAINER)
+    return bool((body["metadata"].get("labels") or {}).get(COMPONENT) == QUANTIZE)
 
 
 def job_of(api: Api, body: Body, pods: Sequence[Body]) -> Job:
@@ -59,14 +58,14 @@ def _made_by(pod: Body, job: Body) -> bool:
 
 def _computes(pod: Body) -> bool:
     containers = (pod.get("status") or {}).get("containerStatuses") or []
-    return any("running" in (one.get("state") or {}) for one in containers if one["name"] == CONTAINER)
+    return any("running" in (one.get("state") or {}) for one in containers if one["name"] == QUANTIZE)
 
 
 def _progress(api: Api, pod: Body) -> str:
     """The last layer that the log tells of. A log that cannot be read, or tells of none yet, is nothing."""
     meta = pod["metadata"]
     try:
-        log = api.log(POD, meta["namespace"], meta["name"], CONTAINER, LAST_LINES, LOG_BYTES)
+        log = api.log(POD, meta["namespace"], meta["name"], QUANTIZE, LAST_LINES, LOG_BYTES)
     except ApiError:
         return ""
     found = _PROGRESS.findall(log)

@@ -9,7 +9,6 @@ from steelyard.decide.scale.signals import Phase, Replica, StartUp
 from steelyard.observe.client import Body
 from steelyard.observe.pods import engine_status, over, pod_of, seconds, start_of
 
-FOLLOWER = "engine-follower"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
@@ -66,7 +65,7 @@ def gateway_of(body: Body) -> Gateway | None:
     pod = pod_of(body)
     if (
         pod.pool
-        or marks.get(labels.COMPONENT) == FOLLOWER
+        or marks.get(labels.COMPONENT) == labels.FOLLOWER
         or not pod.ready
         or pod.terminating
         or not status.get("podIP")

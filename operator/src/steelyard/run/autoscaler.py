@@ -107,9 +107,8 @@ class Autoscaler:
                 with _guarded(key):
                     self._serve(key, views[key], found, arrivals, now)
             for gone in views.keys() - self.fleet.views().keys():
-                metrics.forget_service(
-                    *gone
-                )  # deleted meanwhile: what this tick told of it nobody else would take back
+                # Deleted meanwhile: what this tick told of it nobody else would take back.
+                metrics.forget_service(*gone)
         metrics.TICK_SECONDS.observe(time.monotonic() - started)
         metrics.TICK_INTERVAL_SECONDS.set(self.tick_seconds)
 
