@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,32 @@ def test_switches_are_spelt_as_the_version_spells_them(engine: dict[str, Any], o
     """Told by the version that is written, else by the image's tag, else it is the operator's."""
     found = flags(engine, {"cache": {"prefixReuse": False}})
     assert {flag for flag in found if flag.endswith("prefix-caching")} == {off}
+
+
+@pytest.mark.parametrize(
+    ("change", "prefill", "decode", "because"),
+    [
+        ({}, "kv_both", "kv_both", "pods may change their role"),
+        ({"autoscaling": {"roleChange": "Never"}}, "kv_producer", "kv_consumer", "they may not"),
+        ({"prefill": {"parallelism": {"tensor": 2}}}, "kv_producer", "kv_consumer", "they are spread differently"),
+        ({"prefill": {"quantization": {"weights": "fp8"}}}, "kv_producer", "kv_consumer", "they hold other numbers"),
+    ],
+)
+def test_engines_are_told_what_they_do_with_kv(change: dict[str, Any], prefill: str, decode: str, because: str) -> None:
+    of = service(merged(BASES["vllm"], change))
+    told = {}
+    for role in of.spec.roles:
+        args = choose.parts(of, role, KNOWN["h200"], SITE).args
+        told[role] = json.loads(args[args.index("--kv-transfer-config") + 1])["kv_role"]
+    assert told == {"prefill": prefill, "decode": decode}, because
+
+
+def test_a_store_beside_the_hand_off_gives_and_takes_in_every_role() -> None:
+    change = {"autoscaling": {"roleChange": "Never"}, "cache": {"offload": {"kind": "cpu", "memory": "1Gi"}}}
+    args = choose.parts(service(merged(BASES["vllm"], change)), "prefill", KNOWN["h200"], SITE).args
+    whole = json.loads(args[args.index("--kv-transfer-config") + 1])
+    parts = whole["kv_connector_extra_config"]["connectors"]
+    assert (whole["kv_role"], [one["kv_role"] for one in parts]) == ("kv_both", ["kv_producer", "kv_both"])
 
 
 def test_owned_flags_are_options_of_some_version() -> None:

@@ -16,6 +16,8 @@ BASE = service({"decode": {"replicas": {"min": 1, "max": 2}}})
     [
         ({"decode": {"replicas": {"min": 2, "max": 9}}}, True, "bounds reach no child"),
         ({"autoscaling": {"mode": "Off"}}, True, "the mode reaches no child"),
+        ({"autoscaling": {"roleChange": "Never"}}, False, "engines are told their role where it is fixed"),
+        ({"autoscaling": {"roleChange": "Allowed", "mode": "Off"}}, True, "a default, and no child's"),
         ({"prefill": {}}, True, "an empty block says what its absence says"),
         ({"topology": "Disaggregated"}, True, "a written default is a default"),
         ({"model": {"contextLength": 4096}}, False, "the engines' arguments"),

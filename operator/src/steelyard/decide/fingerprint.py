@@ -22,10 +22,12 @@ def spec_hash(service: InferenceService, wish: str = "") -> str:
     """Hash what the children depend on; `wish` is the value of the annotation that asks for a new rendering.
 
     Defaults are left out, so that a new field with a default in a later version changes no hash and rolls no pod.
-    Bounds and autoscaling are left out too: they never reach a child.
+    Bounds and autoscaling are left out too, since they never reach a child, but for `roleChange`: engines whose roles are fixed
+    are told which they have.
     """
     spec = service.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    spec.pop("autoscaling", None)
+    if "roleChange" in (scaling := spec.pop("autoscaling", {})):
+        spec["autoscaling"] = {"roleChange": scaling["roleChange"]}
     for role in service.spec.roles:
         spec.get(role, {}).pop("replicas", None)
         if not spec.get(role, True):

@@ -7,10 +7,11 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from steelyard.api.labels import EVENTS_PORT, KV_PORT
+from steelyard.api.labels import EVENTS_PORT, KV_PORT, PREFILL
 from steelyard.api.service import InferenceService
 from steelyard.build.engines import accelerated
 from steelyard.build.engines.parts import Body
+from steelyard.decide.scale.spec import roles_may_change
 
 MOONCAKE_FILE = "mooncake.json"
 PEGAFLOW_PORT = 50055
@@ -35,7 +36,7 @@ def wiring(service: InferenceService, role_name: str) -> Wiring:
     env: list[Body] = []
     files: dict[str, str] = {}
     if accelerated.hands_over(role_name) and service.spec.connector == "nixl":
-        connectors.append(_nixl())
+        connectors.append(_nixl(service, role_name))
         env += _nixl_env(service, role_name)
     kind = service.spec.cache.offload.kind
     if kind == "cpu":
@@ -65,9 +66,12 @@ def _connector(name: str, **extra: Any) -> dict[str, Any]:
     return {"kv_connector": name, "kv_role": "kv_both", **({"kv_connector_extra_config": extra} if extra else {})}
 
 
-def _nixl() -> dict[str, Any]:
-    """Both roles alike, so that a pod can change its role."""
-    return _connector("NixlConnector", kv_lease_duration=accelerated.KV_LEASE_SECONDS)
+def _nixl(service: InferenceService, role_name: str) -> dict[str, Any]:
+    """The pod gives KV, takes it, or both where it may change its role; 0.32 warns that later versions want one of the two."""
+    connector = _connector("NixlConnector", kv_lease_duration=accelerated.KV_LEASE_SECONDS)
+    if not roles_may_change(service):
+        connector["kv_role"] = "kv_producer" if role_name == PREFILL else "kv_consumer"
+    return connector
 
 
 def _together(service: InferenceService, connectors: list[dict[str, Any]]) -> dict[str, Any]:

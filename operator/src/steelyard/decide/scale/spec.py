@@ -41,7 +41,7 @@ def scaled(service: InferenceService, accelerators: Mapping[str, Accelerator | N
             cost_per_hour=scaling.budget.cost_per_hour,
             ratio_min=ratio(scaling.ratio.min) if scaling.ratio.min else None,
             ratio_max=ratio(scaling.ratio.max) if scaling.ratio.max else None,
-            role_change=scaling.role_change == "Allowed" and _alike(service),
+            role_change=roles_may_change(service),
             standby=scaling.standby,
             mode=scaling.mode,
         ),
@@ -53,12 +53,12 @@ def scaled(service: InferenceService, accelerators: Mapping[str, Accelerator | N
     )
 
 
-def _alike(service: InferenceService) -> bool:
-    """Whether a replica of one role would be one of the other: spread alike, in the same number formats."""
+def roles_may_change(service: InferenceService) -> bool:
+    """Whether a pod of one role may become one of the other: that is allowed, they are spread alike, in the same formats."""
     spec = service.spec
     ways = {spec.parallelism_of(role) for role in spec.roles}
-    formats = {spec.quantization_of(role) for role in spec.roles}
-    return len(ways) == len(formats) == 1
+    formats = [spec.quantization_of(role) for role in spec.roles]  # compared, not hashed: a Job's resources are a mapping
+    return spec.autoscaling.role_change == "Allowed" and len(ways) == 1 and all(one == formats[0] for one in formats)
 
 
 def _price(accelerator: Accelerator | None) -> float | None:
