@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from operator_bodies import KNOWN, SITE, service
 from steelyard.build.render import children
-from steelyard.decide.accept import refusals, without_node_cache
+from steelyard.decide.accept import refusals
+from steelyard.decide.installation import without_node_cache
 
 NODES = dataclasses.replace(SITE, node_cache="/var/cache/models")
 URI = "hf://org/model@v1"

@@ -14,7 +14,7 @@ from steelyard.api.accelerator import Accelerator
 from steelyard.api.reasons import Reason
 from steelyard.api.service import InferenceService
 from steelyard.catalog.engines import EMBEDDED_FLAGS
-from steelyard.decide.accept import MESSAGE_LIMIT, message, refusals, without_image
+from steelyard.decide.accept import MESSAGE_LIMIT, message, refusals
 from steelyard.decide.plan import read
 
 
@@ -220,29 +220,6 @@ def test_nor_by_a_spec_that_cannot_be_read(engine: dict[str, Any]) -> None:
     assert of is None
     assert "spec.engine." in message(found)
     assert "sk-secret" not in message(found)
-
-
-@pytest.mark.parametrize(
-    ("engine", "named", "refused"),
-    [
-        ({"name": "tensorrt-llm"}, {}, True),
-        ({"name": "tensorrt-llm"}, {"vllm": "mirror/vllm:1"}, True),
-        ({"name": "tensorrt-llm"}, {"tensorrt-llm": "mirror/tensorrt-llm:1.2.1"}, False),
-        ({"name": "tensorrt-llm", "image": "mirror/tensorrt-llm:1.2.1"}, {}, False),
-        ({"name": "vllm"}, {}, False),
-        ({"name": "sglang"}, {}, False),
-        ({"name": "simulated"}, {}, False),
-        ({}, {}, False),
-    ],
-)
-def test_an_engine_without_a_project_image_needs_one_named(
-    engine: dict[str, Any], named: dict[str, str], refused: bool
-) -> None:
-    """A name without a registry would be whoever's has it in the public one, with the tenant's token."""
-    found = without_image(service({"engine": engine}), named)
-    assert [refusal.field for refusal in found] == (["spec.engine.image"] if refused else [])
-    if refused:
-        assert "images.engines.tensorrt-llm" in message(found)
 
 
 def test_an_adapter_has_no_revision_that_an_engine_could_be_told() -> None:

@@ -14,8 +14,8 @@ from steelyard.build import render as building
 from steelyard.catalog.accelerators import ACCELERATORS
 from steelyard.catalog.engines import ENGINES
 from steelyard.cli.refusing import refused
-from steelyard.decide.accept import without_image
 from steelyard.decide.feasibility.service import judged
+from steelyard.decide.installation import as_installed, of_another_version, without_image
 from steelyard.decide.site import Site
 
 UNUSABLE, REFUSED = 1, 2
@@ -88,12 +88,13 @@ def children(body: dict[str, Any], known: dict[str, Accelerator], site: Site) ->
     """Render one service, or end with the reasons why it is refused."""
     service, reasons = refused(body, known)
     if service is not None:
-        reasons += [str(one) for one in without_image(service, site.engine_images)]
+        images = site.engine_images
+        reasons += [str(one) for one in (*without_image(service, images), *of_another_version(service, images))]
     if service is None or reasons:
         for reason in reasons:
             typer.echo(reason, err=True)
         raise typer.Exit(REFUSED)
-    for note in judged(service, known).warned:
+    for note in judged(as_installed(service, site.engine_images), known).warned:
         typer.echo(f"note: {note}", err=True)
     return [stamped(manifest) for manifest in building.children(service, known, site)]
 

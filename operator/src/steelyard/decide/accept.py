@@ -70,39 +70,6 @@ def refusals(
     return tuple(dict.fromkeys(found))
 
 
-def without_image(service: InferenceService, engine_images: Mapping[str, str]) -> tuple[Refusal, ...]:
-    """Refuse an engine whose image neither the service nor the installation names, and whose project has none to fall
-    back on: a name made up here could be somebody else's in a public registry, and would get the tenant's token.
-
-    Apart from `refusals`, since it takes the operator's settings; plans and simulations need no image.
-    """
-    engine = service.spec.engine
-    known = ENGINES[engine.name]
-    if known.backend or known.image or engine.image or engine_images.get(engine.name):  # a backend: it is ours
-        return ()
-    problem = (
-        f"engine {engine.name} has no default image; name its vendor's image, registry included, here or in the"
-        f" operator's setting images.engines.{engine.name}"
-    )
-    return (Refusal(Reason.INVALID_SPEC, "spec.engine.image", "(absent)", problem),)
-
-
-def without_node_cache(service: InferenceService, node_cache: str | None) -> tuple[Refusal, ...]:
-    """Refuse a cache on nodes where the installation has set no folder aside: paths of nodes are not the user's to mount."""
-    if service.spec.model.cache.kind != "node" or node_cache:
-        return ()
-    problem = "this installation keeps no models on nodes (chart value nodeCache); use kind claim"
-    return (Refusal(Reason.SETTING_NOT_SUPPORTED, "spec.model.cache.kind", "node", problem),)
-
-
-def without_quantizer(service: InferenceService, image: str | None) -> tuple[Refusal, ...]:
-    """Refuse to quantize where the installation has nothing to do it with."""
-    if image or all(service.spec.quantization_of(role).source != "Job" for role in service.spec.roles):
-        return ()
-    problem = "this installation names no image for it (images.quantize); use a quantized checkpoint, or source Load"
-    return (Refusal(Reason.SETTING_NOT_SUPPORTED, "spec.quantization.source", "Job", problem),)
-
-
 def message(found: tuple[Refusal, ...]) -> str:
     """Join refusals into the message of the condition `Accepted`."""
     text = "; ".join(str(refusal) for refusal in found)

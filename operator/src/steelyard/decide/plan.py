@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from steelyard.api.labels import PAUSED, RENDER
 from steelyard.api.service import InferenceService
 from steelyard.api.status import RolloutStatus
-from steelyard.decide import accept, fingerprint, replicas, rollout_pause
+from steelyard.decide import accept, fingerprint, installation, replicas, rollout_pause
 from steelyard.decide.feasibility.judge import Judgement
 from steelyard.decide.feasibility.service import judged
 from steelyard.decide.quantizing import Quantizing, under_way
@@ -75,11 +75,9 @@ def plan(
     service, refusals = read(snapshot.service)
     judgement = Judgement()
     if service is not None:
-        judgement = judged(service, snapshot.accelerators)
+        judgement = judged(installation.as_installed(service, engine_images), snapshot.accelerators)
         refusals = accept.refusals(service, snapshot.accelerators, judgement)
-        refusals += accept.without_image(service, engine_images)
-        refusals += accept.without_node_cache(service, node_cache)
-        refusals += accept.without_quantizer(service, quantize_image)
+        refusals += installation.refusals(service, engine_images, node_cache, quantize_image)
     if service is None or refusals:
         return Plan(
             service,
