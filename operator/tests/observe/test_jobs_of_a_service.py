@@ -22,6 +22,18 @@ NO_IMAGE = {
         {"name": "quantize", "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}, "ready": False}
     ],
 }
+NOT_MOUNTED = {**WAITING, "conditions": [{"type": "PodReadyToStartContainers", "status": "False"}]}
+MOUNTED = {**WAITING, "conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]}
+INIT_IMAGE = {
+    "phase": "Pending",
+    "conditions": [{"type": "PodReadyToStartContainers", "status": "True"}],
+    "initContainerStatuses": [{"name": "weights", "state": {"waiting": {"reason": "ContainerCreating"}}}],
+    "containerStatuses": [{"name": "quantize", "state": {"waiting": {"reason": "PodInitializing"}}}],
+}
+NO_NODE_YET = {
+    "phase": "Pending",
+    "conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}],
+}
 BRINGING = {"phase": "Pending", "initContainerStatuses": [{"name": "weights", "state": {"running": {}}}]}
 NOT_BROUGHT = {
     "phase": "Failed",
@@ -38,6 +50,17 @@ KILLED_WORDS = "container quantize needed more memory than its limit and was kil
 LOG = "layer 11 of 30\nlayer 12 of 30\n"
 
 
+SPEC = {
+    "initContainers": [{"name": "weights", "image": "gateway:1"}],
+    "containers": [{"name": "quantize", "image": "mirror/quantize:1"}],
+    "volumes": [
+        {"name": "models", "persistentVolumeClaim": {"claimName": "models"}},
+        {"name": "token", "secret": {"secretName": "hub"}},
+        {"name": "scratch", "emptyDir": {}},
+    ],
+}
+
+
 def pod(number: int, status: Body) -> Body:
     meta = {
         "name": f"job-{number}",
@@ -45,7 +68,7 @@ def pod(number: int, status: Body) -> Body:
         "labels": {"batch.kubernetes.io/job-name": "job"},
         "creationTimestamp": f"2026-01-01T00:00:0{number}Z",
     }
-    return {"kind": "Pod", "metadata": meta, "spec": {"initContainers": [{"name": "weights"}]}, "status": status}
+    return {"kind": "Pod", "metadata": meta, "spec": SPEC, "status": status}
 
 
 def body(condition: str = "", message: str = "", **meta: Any) -> Body:
@@ -61,7 +84,16 @@ def of_another(made: Body) -> Body:
 
 CASES = [
     (body(), [], (False, False, False, ""), "no pod yet"),
-    (body(), [pod(0, WAITING)], (False, False, False, "its pod starts"), "images come"),
+    (body(), [pod(0, WAITING)], (False, False, False, "its pod starts"), "the kubelet says no more"),
+    (
+        body(),
+        [pod(0, NOT_MOUNTED)],
+        (False, False, False, "its pod waits for its network and volumes (claim models, Secret hub)"),
+        "what may be missing is named",
+    ),
+    (body(), [pod(0, MOUNTED)], (False, False, False, "its pod waits for the image mirror/quantize:1"), "images come"),
+    (body(), [pod(0, INIT_IMAGE)], (False, False, False, "its pod waits for the image gateway:1"), "one after another"),
+    (body(), [pod(0, NO_NODE_YET)], (False, False, False, "its pod waits for a node"), "somebody holds it back"),
     (body(), [pod(0, BRINGING)], (False, False, False, "its pod brings the weights"), "the loader runs"),
     (
         body(creationTimestamp="1970-01-01T00:00:07Z"),

@@ -1,11 +1,11 @@
 """How far a Job is that quantizes weights, by its own status, its newest pod's, and the last line of that pod's log."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from steelyard.api.labels import COMPONENT, QUANTIZE
 from steelyard.api.reasons import Reason
-from steelyard.decide.snapshot import Job, Weights
+from steelyard.decide.snapshot import Job
 from steelyard.observe.client import Api, ApiError, Body
 from steelyard.observe.pods import over, pod_of, seconds
 from steelyard.observe.resources import POD
@@ -15,6 +15,13 @@ JOB_UID = "batch.kubernetes.io/controller-uid"
 LAST_LINES = 5
 WORDS_LIMIT = 800
 LOG_BYTES = 4096
+SANDBOX = "PodReadyToStartContainers"  # volumes are mounted and the network is there; images come after
+VOLUMES = (
+    ("persistentVolumeClaim", "claimName", "claim"),
+    ("secret", "secretName", "Secret"),
+    ("configMap", "name", "ConfigMap"),
+    ("hostPath", "path", "folder of the node"),
+)
 _PROGRESS = re.compile(r"layer \d+ of \d+")
 
 
@@ -45,8 +52,7 @@ def job_of(api: Api, body: Body, pods: Sequence[Body]) -> Job:
         starts_again = trouble.reason is Reason.OUT_OF_MEMORY  # the Job makes another pod
         return Job(name, False, False, False, trouble.message, None if starts_again else trouble)
     if not _computes(going):
-        bringing = pod_of(going).weights is Weights.LOADING and (going.get("status") or {}).get("initContainerStatuses")
-        return Job(name, False, False, False, "its pod brings the weights" if bringing else "its pod starts")
+        return Job(name, False, False, False, _awaited(going))
     return Job(name, False, False, True, _progress(api, going))
 
 
@@ -59,6 +65,34 @@ def _made_by(pod: Body, job: Body) -> bool:
 def _computes(pod: Body) -> bool:
     containers = (pod.get("status") or {}).get("containerStatuses") or []
     return any("running" in (one.get("state") or {}) for one in containers if one["name"] == QUANTIZE)
+
+
+def _awaited(pod: Body) -> str:
+    """What a pod that does not compute yet waits for, in the order in which the kubelet brings it about."""
+    status, spec = pod.get("status") or {}, pod.get("spec") or {}
+    held = {c["type"]: c.get("status") for c in status.get("conditions") or []}
+    if held.get("PodScheduled") == "False":
+        return "its pod waits for a node"
+    if held.get(SANDBOX) == "False":
+        mounted = ", ".join(_mounted(spec))
+        return f"its pod waits for its network and volumes ({mounted})" if mounted else "its pod waits for its network"
+    for kind, containers in (("initContainerStatuses", "initContainers"), ("containerStatuses", "containers")):
+        images = {one["name"]: one.get("image", "") for one in spec.get(containers) or []}
+        for one in status.get(kind) or []:
+            state = one.get("state") or {}
+            if kind == "initContainerStatuses" and "running" in state:
+                return "its pod brings the weights"
+            if (state.get("waiting") or {}).get("reason") == "ContainerCreating" and SANDBOX in held:
+                return f"its pod waits for the image {images.get(one['name'], '')}".rstrip()
+    return "its pod starts"
+
+
+def _mounted(spec: Body) -> Iterator[str]:
+    """Name what a pod's volumes need of its namespace."""
+    for volume in spec.get("volumes") or []:
+        for source, key, word in VOLUMES:
+            if source in volume:
+                yield f"{word} {volume[source].get(key, '')}"
 
 
 def _progress(api: Api, pod: Body) -> str:
