@@ -57,8 +57,9 @@ def roles_may_change(service: InferenceService) -> bool:
     """Whether a pod of one role may become one of the other: that is allowed, they are spread alike, in the same formats."""
     spec = service.spec
     ways = {spec.parallelism_of(role) for role in spec.roles}
-    formats = [spec.quantization_of(role) for role in spec.roles]  # compared, not hashed: a Job's resources are a mapping
-    return spec.autoscaling.role_change == "Allowed" and len(ways) == 1 and all(one == formats[0] for one in formats)
+    formats = [spec.quantization_of(role) for role in spec.roles]
+    alike = len(ways) == 1 and all(one == formats[0] for one in formats)  # not hashed: a Job's resources are a mapping
+    return spec.autoscaling.role_change == "Allowed" and alike
 
 
 def _price(accelerator: Accelerator | None) -> float | None:
