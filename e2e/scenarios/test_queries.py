@@ -113,6 +113,36 @@ CASES: tuple[tuple[str, str, str, Series, Rows], ...] = (
         {of("sglang:prompt_tokens_total"): "0+500x12", of("sglang:cached_tokens_total"): "0+100x12"},
         {row(): 80},
     ),
+    *(
+        (
+            f"TensorRT-LLM {thing}",
+            "its names mean the same things (NVIDIA/TensorRT-LLM, tensorrt_llm/metrics/collector.py)",
+            over(20)[thing].text,
+            {of(f"trtllm_{name}", model_name="m", engine_type="trtllm"): values for name, values in series.items()},
+            {row(): expected},
+        )
+        for thing, series, expected in (
+            ("running", {"num_requests_running": "7x12"}, 7),
+            ("waiting", {"num_requests_waiting": "2x12"}, 2),
+            ("kv_use", {"kv_cache_utilization": "0.6x12"}, 0.6),
+            ("generated", {"generation_tokens_total": "0+500x12"}, 100),
+            ("computed", {"prompt_tokens_total": "0+500x12", "prompt_cached_tokens_total": "0+100x12"}, 80),
+            ("step_seconds", {
+                "time_per_output_token_seconds_sum": "0+2x12", "time_per_output_token_seconds_count": "0+100x12",
+            }, 0.02),
+            ("prefills", {"request_prefill_time_seconds_count": "0+10x12"}, 2),
+            ("prefill_seconds", {
+                "request_prefill_time_seconds_sum": "0+3x12", "request_prefill_time_seconds_count": "0+10x12",
+            }, 0.3),
+        )
+    ),
+    (
+        "TensorRT-LLM that counts no cached tokens",
+        "an earlier version: how many are new is not known, and nothing is made up",
+        over(20)["computed"].text,
+        {of("trtllm_prompt_tokens_total"): "0+500x12"},
+        {},
+    ),
     (
         "vLLM without sources",
         "older versions: prompt tokens less hits of the prefix cache",

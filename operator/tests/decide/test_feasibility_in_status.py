@@ -57,20 +57,29 @@ def test_what_is_no_refusal_is_a_note() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "mode", "replicas", "noted", "because"),
+    ("engine", "version", "mode", "replicas", "noted", "because"),
     [
-        ("tensorrt-llm", "Auto", {"min": 1, "max": 4}, True, "its load cannot be read: nothing would ever be scaled"),
-        ("tensorrt-llm", "Recommend", {"min": 1, "max": 4}, True, "nor recommended"),
-        ("tensorrt-llm", "Off", {"min": 1, "max": 4}, False, "another autoscaler rules"),
-        ("tensorrt-llm", "Auto", {"min": 2}, False, "the default: no room to scale, nothing to tell"),
-        ("vllm", "Auto", {"min": 1, "max": 4}, False, "measured"),
+        (
+            "tensorrt-llm",
+            "1.2.1",
+            "Auto",
+            {"min": 1, "max": 4},
+            True,
+            "its load cannot be read: nothing would ever be scaled",
+        ),
+        ("tensorrt-llm", "1.2.1", "Recommend", {"min": 1, "max": 4}, True, "nor recommended"),
+        ("tensorrt-llm", "1.2.1", "Off", {"min": 1, "max": 4}, False, "another autoscaler rules"),
+        ("tensorrt-llm", "1.2.1", "Auto", {"min": 2}, False, "the default: no room to scale, nothing to tell"),
+        ("tensorrt-llm", "1.3.0", "Auto", {"min": 1, "max": 4}, False, "that version tells it"),
+        ("tensorrt-llm", "ours", "Auto", {"min": 1, "max": 4}, True, "nobody knows which version that is"),
+        ("vllm", "1.2.1", "Auto", {"min": 1, "max": 4}, False, "measured"),
     ],
 )
 def test_an_engine_that_is_not_measured_is_not_scaled_and_that_is_told(
-    engine: str, mode: str, replicas: dict[str, int], noted: bool, because: str
+    engine: str, version: str, mode: str, replicas: dict[str, int], noted: bool, because: str
 ) -> None:
     asked = vllm(
-        engine={"name": engine, "image": f"mirror/{engine}:1.2.1"},
+        engine={"name": engine, "image": f"mirror/{engine}:{version}"},
         topology="Aggregated",
         prefill=None,
         decode=None,
@@ -79,7 +88,7 @@ def test_an_engine_that_is_not_measured_is_not_scaled_and_that_is_told(
     )
     _, conditions = told(asked)
     assert conditions["Accepted"]["status"] == "True", "a note, no refusal"
-    note = f"note: spec.autoscaling.mode: {mode}: the load of engine {engine} is not measured yet"
+    note = f"note: spec.autoscaling.mode: {mode}: engine {engine} tells its load from version 1.3 on"
     assert (note in conditions["Accepted"]["message"]) is noted, because
     assert ("spec.aggregated.replicas.initial" in conditions["Accepted"]["message"]) is noted
 

@@ -202,7 +202,9 @@ class Engine:
     every_flag_known: bool = False  # a flag without an owner that is not the user's does not exist
     users_flags: tuple[str, ...] = ()  # of those that are known: what no typed field owns, for spec.engine.args
     processors_only: bool = False  # it computes on plain processors and on nothing else
-    measured: bool = True  # observe/ reads its load, so the autoscaler can decide; False: numbers of replicas stay
+    measured_from: str = (
+        ""  # first version whose load observe/ can read, so that the autoscaler decides; empty: every one
+    )
 
 
 ENGINES: Mapping[str, Engine] = {
@@ -246,7 +248,7 @@ ENGINES: Mapping[str, Engine] = {
         flags=TENSORRT_LLM_FLAGS,
         variables=ACCELERATED_VARIABLES,
         version="1.2.1",
-        measured=False,
+        measured_from="1.3",
     ),
 }
 

@@ -28,10 +28,13 @@ def page() -> str:
 
 
 def _engines() -> Iterator[str]:
-    yield from ("## Versions and weights", "", "| engine | version | weights from |", "|---|---|---|")
+    yield from ("## Versions, weights and load", "")
+    yield from ("| engine | version | weights from | load that the autoscaler reads |", "|---|---|---|---|")
     for name, engine in ENGINES.items():
         places = ", ".join(f"`{scheme}://`" for scheme in engine.model_schemes) or "reads none"
-        yield f"| {name} | {engine.version or 'the operator’s'} | {places} |"
+        since = f", from version {engine.measured_from} on" if engine.measured_from else ""
+        load = "run" if engine.backend else f"rendered: by the names in its source{since}"
+        yield f"| {name} | {engine.version or 'the operator’s'} | {places} | {load} |"
 
 
 def _table() -> Iterator[str]:

@@ -5,11 +5,13 @@ name is read once, and pods of both versions side by side are all read (`or` tak
 left side lacks). Our own engine uses vLLM's names. Rates are taken per series before they are summed, so that a restart is
 no spike. Ranks of one pod are told apart by RANK; labels of the scraper are not, so a pod that two jobs scrape counts once.
 
-| | vLLM | SGLang |
-|---|---|---|
-| versions | 0.8 to 0.32 | 0.4 to 0.5 |
-| new tokens of a prefill | by source, or prompt tokens less hits of the prefix cache | prompt tokens less cached ones |
-| KV use | share, 0 to 1 (never percent, whatever the name says) | share |
+| | vLLM | SGLang | TensorRT-LLM |
+|---|---|---|---|
+| versions | 0.8 to 0.32 | 0.4 to 0.5 | 1.3, by the names in its source: none was scraped here |
+| new tokens of a prefill | by source, or prompt less hits of the prefix cache | prompt less cached | the same, where it counts those |
+| KV use | share, 0 to 1 (never percent, whatever the name says) | share | share |
+| a decode step | between two tokens | between two tokens | a request's mean between two tokens |
+| ranks | `engine` | `dp_rank` | one page tells of the first rank alone |
 """
 
 from dataclasses import dataclass
@@ -33,29 +35,57 @@ class Series:
         return f'{self.name}{suffix}{{service!=""{picked}}}'
 
 
-RUNNING = (Series("vllm:num_requests_running"), Series("sglang:num_running_reqs"))
-WAITING = (Series("vllm:num_requests_waiting"), Series("sglang:num_queue_reqs"))
-KV_USE = (Series("vllm:kv_cache_usage_perc"), Series("vllm:gpu_cache_usage_perc"), Series("sglang:token_usage"))
-GENERATED = (Series("vllm:generation_tokens_total"), Series("sglang:generation_tokens_total"))
+RUNNING = (
+    Series("vllm:num_requests_running"),
+    Series("sglang:num_running_reqs"),
+    Series("trtllm_num_requests_running"),
+)
+WAITING = (
+    Series("vllm:num_requests_waiting"),
+    Series("sglang:num_queue_reqs"),
+    Series("trtllm_num_requests_waiting"),
+)
+KV_USE = (
+    Series("vllm:kv_cache_usage_perc"),
+    Series("vllm:gpu_cache_usage_perc"),
+    Series("sglang:token_usage"),
+    Series("trtllm_kv_cache_utilization"),
+)
+GENERATED = (
+    Series("vllm:generation_tokens_total"),
+    Series("sglang:generation_tokens_total"),
+    Series("trtllm_generation_tokens_total"),
+)
 GAP = (
     Series("vllm:inter_token_latency_seconds"),
     Series("vllm:time_per_output_token_seconds"),
     Series("sglang:inter_token_latency_seconds"),
     Series("sglang:time_per_output_token_seconds"),
+    Series("trtllm_time_per_output_token_seconds"),
 )
 """Histograms of the time between two tokens: a decode step as sequences feel it."""
 PREFILL = (
     Series("vllm:request_prefill_time_seconds"),
     Series("sglang:per_stage_req_latency_seconds", 'stage="prefill_forward"'),
+    Series("trtllm_request_prefill_time_seconds"),
 )
 """Histograms of a prompt's time in prefill, without waiting."""
 COMPUTED = (Series("vllm:prompt_tokens_by_source_total", 'source="local_compute"'),)
 PROMPT_LESS_CACHED = (
     (Series("vllm:prompt_tokens_total"), Series("vllm:prefix_cache_hits_total")),
     (Series("sglang:prompt_tokens_total"), Series("sglang:cached_tokens_total")),
+    (Series("trtllm_prompt_tokens_total"), Series("trtllm_prompt_cached_tokens_total")),
 )
-FIRST_TOKEN = (Series("vllm:time_to_first_token_seconds"), Series("sglang:time_to_first_token_seconds"))
-WHOLE = (Series("vllm:e2e_request_latency_seconds"), Series("sglang:e2e_request_latency_seconds"))
+FIRST_TOKEN = (
+    Series("vllm:time_to_first_token_seconds"),
+    Series("sglang:time_to_first_token_seconds"),
+    Series("trtllm_time_to_first_token_seconds"),
+)
+WHOLE = (
+    Series("vllm:e2e_request_latency_seconds"),
+    Series("sglang:e2e_request_latency_seconds"),
+    Series("trtllm_e2e_request_latency_seconds"),
+)
 PER_TOKEN = (Series("vllm:request_time_per_output_token_seconds"), *GAP)
 """Histograms with one value a request; where a version has none, one value a token has to do."""
 

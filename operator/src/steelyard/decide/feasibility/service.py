@@ -63,12 +63,14 @@ def _unmeasured(service: InferenceService) -> tuple[Finding, ...]:
     """
     mode, engine = service.spec.autoscaling.mode, service.spec.engine.name
     roomy = [role for role, spec in service.spec.roles.items() if spec.replicas.min < spec.replicas.limit]
-    if mode == "Off" or not roomy or ENGINES[engine].measured:
+    first, own = versions.version(ENGINES[engine].measured_from), _version(service)
+    if mode == "Off" or not roomy or first is None or (own is not None and own >= first):
         return ()
     fields = " and ".join(f"spec.{role}.replicas.initial" for role in roomy)
     problem = (
-        f"the load of engine {engine} is not measured yet, so nothing is decided: {fields} replicas are made and stay; set it"
-        " Off and scale with `kubectl scale` or another autoscaler, or use vllm or sglang"
+        f"engine {engine} tells its load from version {ENGINES[engine].measured_from} on, so nothing is decided: {fields}"
+        " replicas are made and stay; name such an image (and spec.engine.version where its tag does not tell), or set it Off"
+        " and scale with `kubectl scale` or another autoscaler"
     )
     return (Finding(Reason.VALID, "spec.autoscaling.mode", mode, problem, refused=False),)
 
