@@ -8,7 +8,7 @@ no spike. Ranks of one pod are told apart by RANK; labels of the scraper are not
 | | vLLM | SGLang | TensorRT-LLM |
 |---|---|---|---|
 | versions | 0.8 to 0.32 | 0.4 to 0.5 | 1.3, by the names in its source: none was scraped here |
-| new tokens of a prefill | by source, or prompt less hits of the prefix cache | prompt less cached | the same, where it counts those |
+| new tokens of a prefill | by source, or prompt less hits of the prefix cache | prompt less cached | likewise, if counted |
 | KV use | share, 0 to 1 (never percent, whatever the name says) | share | share |
 | a decode step | between two tokens | between two tokens | a request's mean between two tokens |
 | ranks | `engine` | `dp_rank` | one page tells of the first rank alone |
