@@ -21,42 +21,26 @@ from vllm.model_executor.layers.linear import (
     register_weight_loader_v2_supported_method,
 )
 from vllm.model_executor.layers.quantization import register_quantization_config
-from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
 from vllm.model_executor.models.utils import WeightsMapper
 from vllm.model_executor.parameter import ModelWeightParameter
 
 from steelyard_kernels.formats.bitsandbytes import METHOD
 from steelyard_kernels.quant.nf4 import BLOCK, Nf4, nf4_matmul
+from steelyard_kernels.vllm_plugin.method import OwnMethod
 
 STATE = ".weight.quant_state.bitsandbytes__nf4"
 WANTED = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": False}
 
 
 @register_quantization_config(METHOD)
-class Nf4Config(QuantizationConfig):
+class Nf4Config(OwnMethod):
     """Every linear but those that config.json leaves out."""
+
+    method = METHOD
 
     def __init__(self, skipped: list[str]) -> None:
         super().__init__()
         self.skipped = skipped
-
-    def get_name(self) -> str:
-        """The method's name in config.json."""
-        return METHOD
-
-    def get_supported_act_dtypes(self) -> list[torch.dtype]:
-        """Weights are decoded to the inputs' type."""
-        return [torch.float32, torch.float16, torch.bfloat16]
-
-    @classmethod
-    def get_min_capability(cls) -> int:
-        """Any device."""
-        return -1
-
-    @staticmethod
-    def get_config_filenames() -> list[str]:
-        """config.json says it all."""
-        return []
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Nf4Config:

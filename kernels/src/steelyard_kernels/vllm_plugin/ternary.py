@@ -17,34 +17,18 @@ from vllm.model_executor.layers.linear import (
     register_weight_loader_v2_supported_method,
 )
 from vllm.model_executor.layers.quantization import register_quantization_config
-from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
 from vllm.model_executor.parameter import ModelWeightParameter, PerTensorScaleParameter
 
 from steelyard_kernels.formats.ternary import METHOD, PER_WORD, values_of
 from steelyard_kernels.quant.ternary import pack_quarters, quantize_activations, ternary_matmul
+from steelyard_kernels.vllm_plugin.method import OwnMethod
 
 
 @register_quantization_config(METHOD)
-class TernaryConfig(QuantizationConfig):
+class TernaryConfig(OwnMethod):
     """Every linear of the layers is ternary; the head is not."""
 
-    def get_name(self) -> str:
-        """The method's name in config.json."""
-        return METHOD
-
-    def get_supported_act_dtypes(self) -> list[torch.dtype]:
-        """Inputs are rounded to 8 bits whatever their type."""
-        return [torch.float32, torch.float16, torch.bfloat16]
-
-    @classmethod
-    def get_min_capability(cls) -> int:
-        """Any device."""
-        return -1
-
-    @staticmethod
-    def get_config_filenames() -> list[str]:
-        """config.json says it all."""
-        return []
+    method = METHOD
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> TernaryConfig:
