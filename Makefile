@@ -40,7 +40,7 @@ unit: setup ## unit, property, chart and kernel tests
 test: setup ## what CI runs: lint, unit, property, chart, kernel and end-to-end tests
 	@$(PYTHON) -m e2e.checks --tests --cluster
 
-test-full: setup ## what `make test` leaves out: kernels against vLLM, llmcompressor, kvpress, and all techniques compared
+test-full: setup ## what `make test` leaves out: real vLLM on a cluster, kernels against vLLM, llmcompressor, kvpress, all techniques compared
 	@$(PYTHON) -m e2e.checks --left-out
 
 bench: setup ## gateway, operator and engine measured; writes docs/benchmarks (BENCH=gateway ARGS="--repeats 1 --no-write")

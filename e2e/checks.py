@@ -55,6 +55,7 @@ def _kernels(name: str, *arguments: str) -> Check:
 LEFT_OUT = (
     _kernels("kernels: checkpoints of every format in vLLM", "vllm", "--whole"),
     _kernels("kernels: other libraries' results", "oracles"),
+    Check("real vLLM, prefill and decode apart, on a cluster", ("pytest", "-q", "-m", "vllm", "e2e/scenarios"), True),
     Check(
         "a Job that quantizes, with the real image",
         ("pytest", "-q", "-m", "cluster", "e2e/scenarios/test_quantize_job.py"),

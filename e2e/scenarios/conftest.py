@@ -17,8 +17,10 @@ from rich.console import Console
 from e2e.cluster import Cluster, ClusterError, remove
 from e2e.cluster import build as programs
 from e2e.cluster.programs import PROMTOOL
+from e2e.images.build import build_archives
 from e2e.monitoring import image as prometheus
 from e2e.platform import EXAMPLES, Platform, Served, bring_up, prepare
+from e2e.vllm import models
 
 
 def _say(text: str) -> None:
@@ -27,13 +29,19 @@ def _say(text: str) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build what is missing before the first test's clock runs: half an hour from nothing, seconds from the cache."""
-    if session.config.getoption("collectonly") or not any("cluster" in item.keywords for item in session.items):
+    marks = {mark for mark in ("cluster", "vllm") for item in session.items if mark in item.keywords}
+    if session.config.getoption("collectonly") or not marks:
         return
     console = Console(file=sys.__stderr__)
     try:
         prepare("auto", _say, console)
     except ClusterError:
         return  # the fixture `platform` says why
+    if "vllm" in marks:
+        build_archives(("vllm", "quantize"), say=_say)
+        models.folder(_say)
+    if "cluster" not in marks:
+        return
     prometheus.archive(console)
     programs.ensure(console, [PROMTOOL])
 
