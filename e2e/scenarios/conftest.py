@@ -29,7 +29,7 @@ def _say(text: str) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build what is missing before the first test's clock runs: half an hour from nothing, seconds from the cache."""
-    marks = {mark for mark in ("cluster", "vllm") for item in session.items if mark in item.keywords}
+    marks = {mark for mark in ("cluster", "vllm") for item in session.items if item.get_closest_marker(mark)}
     if session.config.getoption("collectonly") or not marks:
         return
     console = Console(file=sys.__stderr__)
