@@ -16,7 +16,7 @@ from engine_bodies import BASES, Spec, with_sample
 from operator_bodies import KNOWN, SITE, merged, service
 from steelyard.api.service import InferenceService
 from steelyard.build.engines import choose
-from steelyard.catalog.abilities import ABILITIES
+from steelyard.catalog.abilities import ABILITIES, Setting
 from steelyard.catalog.engines import ENGINES
 from steelyard.decide.accept import refusals
 
@@ -39,13 +39,20 @@ def specs(engine: str) -> Iterator[tuple[str, Spec]]:
         yield place, merged(base, {"model": {"uri": place}})
     yield "over nodes", merged(base, WIDE)
     yield "on processors", merged(base, {"accelerator": "cpu"})
+    if engine == "vllm":
+        yield "roles that are fixed", merged(base, {"autoscaling": {"roleChange": "Never"}})
     for row in ABILITIES:
-        if row.shown(engine) == "parsed":
+        if is_read(engine, row):
             yield row.title, with_sample(base, row)
             yield (
                 f"{row.title}, aggregated",
                 merged(with_sample(base, row), {"prefill": None, "decode": None, **AGGREGATED}),
             )
+
+
+def is_read(engine: str, row: Setting) -> bool:
+    """Whether the engine's parser reads what a row renders: what has run too, but for rows without a say in any engine."""
+    return row.shown(engine) == "parsed" or (row.shown(engine) == "run" and set(row.cells.values()) != {"run"})
 
 
 def examples(engine: str) -> Iterator[tuple[str, InferenceService]]:
@@ -99,7 +106,7 @@ def test_the_engine_takes_every_list(engine: str) -> None:
 
 @pytest.mark.parametrize("engine", READERS)
 def test_every_ability_that_is_said_to_be_parsed_was(engine: str) -> None:
-    titles = {row.title for row in ABILITIES if row.shown(engine) == "parsed"}
+    titles = {row.title for row in ABILITIES if is_read(engine, row)}
     read = {name.split(", ")[0] for name in readings(engine)}
     assert titles - read == set()
 
@@ -132,6 +139,8 @@ def test_vllm_reads_its_connectors_as_types() -> None:
     base = readings("vllm")["base, prefill, leader"].read["kv_transfer_config"]
     assert "kv_connector='NixlConnector'" in base
     assert "kv_role='kv_both'" in base
+    fixed = readings("vllm")["roles that are fixed, decode, leader"].read["kv_transfer_config"]
+    assert "kv_role='kv_consumer'" in fixed
     assert "kv_load_failure_policy='recompute'" in base
     assert (
         "MultiConnector"

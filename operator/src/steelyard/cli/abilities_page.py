@@ -11,7 +11,7 @@ Each typed setting and each engine. What an engine lacks is refused with the rea
 
 | word | what is shown |
 |---|---|
-| run | the engine has run with it in the tests |
+| run | the engine has run with it in the tests: vllm on plain processors and on demand (`make test-full`), the others always |
 | parsed | the engine's own argument parser reads what is rendered, in the tests |
 | rendered | files in the tests show what is rendered; no engine has read it here |
 
