@@ -58,7 +58,10 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
     ],
 )
 def test_a_reader_looks_by_itself_and_never_spins(engine: Any, age: float, told: int | None, looks: str) -> None:
-    """Age is that of the last message, in seconds; one from the future stays recent. A wake-up that gets lost then costs that long, not the five seconds after which vLLM looks again."""
+    """A wake-up that gets lost costs a look's interval, not the five seconds after which vLLM looks again.
+
+    Age is the last message's, in seconds; one from the future stays recent on a busy machine.
+    """
     reader = engine.condition(time.monotonic() - age)
     reader.wait(told)
     assert reader.waited == [getattr(engine.plugin, looks)]
