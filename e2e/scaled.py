@@ -53,6 +53,11 @@ class Look:
         """Engines that were not told to go."""
         return {name: pod for name, pod in self.pods.items() if "deletionTimestamp" not in pod["metadata"]}
 
+    @property
+    def rollout(self) -> dict[str, Any]:
+        """What status tells of a rollout; empty: none is under way."""
+        return dict(self.status.get("rollout") or {})
+
     def condition(self, kind: str) -> tuple[str, str]:
         """(status, reason) of a condition; empty words where it is not there."""
         found = {c["type"]: (c["status"], c["reason"]) for c in self.status.get("conditions", ())}
