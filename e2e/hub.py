@@ -1,7 +1,7 @@
 """A model hub on a few lines: the protocol of `steelyard/loader/hub.py`, and the faults that real ones have.
 
-Standard library only, so that a pod can run it as well: `python hub.py FOLDER PORT [--cut BYTES]`. Each folder
-FOLDER/OWNER/NAME is a repository whose only revision is `main`; its commit is a hash of all its files.
+Standard library only, so that a pod can run it as well: `python hub.py FOLDER PORT [CUT [GO]]`, which prints each file that it
+is asked for. Each folder FOLDER/OWNER/NAME is a repository whose only revision is `main`; its commit is a hash of all its files.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ class Repositories:
     folder: Path
     token: str = ""  # that must be shown
     cut: int = 0  # bytes after which every answer with a file breaks off; 0: never
+    go: Path | None = None  # such answers stand still there until this file is there
+    tells: bool = False  # each file that is asked for is printed
     store: str = ""  # address that files are redirected to
     moves: bool = False  # files are first redirected to another path of this hub, as small ones are
     demands: bool = False  # the token is demanded with files as well, as for private repositories
@@ -102,6 +105,8 @@ class Handler(BaseHTTPRequestHandler):
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "bytes=0-"))
         start = int(asked[1]) if asked and not self.served.ignores_ranges else 0
         self.served.asked.append(f"{path.name}@{start}")
+        if self.served.tells:
+            print(self.served.asked[-1], flush=True)
         body = content[start:] + self.served.surplus
         if self.served.damage():
             body = bytes([body[0] ^ 1]) + body[1:]
@@ -116,6 +121,8 @@ class Handler(BaseHTTPRequestHandler):
         if cut and len(body) > cut:
             self.wfile.write(body[:cut])
             self.wfile.flush()
+            while self.served.go is not None and not self.served.go.exists():
+                time.sleep(0.1)
             self.close_connection = True
         else:
             self.wfile.write(body)
@@ -138,5 +145,9 @@ def serving(served: Repositories, host: str = "127.0.0.1", port: int = 0) -> Ite
 
 
 if __name__ == "__main__":
-    here = Repositories(Path(sys.argv[1]), cut=int(sys.argv[3]) if len(sys.argv) > 3 else 0)
+    here = Repositories(Path(sys.argv[1]), tells=True)
+    if len(sys.argv) > 3:
+        here.cut = int(sys.argv[3])
+    if len(sys.argv) > 4:
+        here.go = Path(sys.argv[4])
     ThreadingHTTPServer(("", int(sys.argv[2])), type("Hub", (Handler,), {"served": here})).serve_forever()

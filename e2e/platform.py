@@ -26,6 +26,7 @@ from e2e.images.build import build_archives
 SYSTEM_NAMESPACE = "steelyard-system"
 CHARTS = REPOSITORY / "charts"
 EXAMPLES = REPOSITORY / "docs" / "examples"
+NODE_CACHE = "/run/steelyard-models"  # a folder of each node for models; who uses it makes it there
 _LEAVING = (
     "custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,NODE:.spec.nodeName,DELETED:.metadata.deletionTimestamp,"
     "GRACE:.metadata.deletionGracePeriodSeconds,FINALIZERS:.metadata.finalizers,STATE:.status.containerStatuses[*].state"
@@ -79,7 +80,7 @@ class Platform:
         wait = ["--create-namespace", "-n", SYSTEM_NAMESPACE, "--wait", "--timeout", "3m"]
         self.helm("upgrade", "--install", "steelyard-crds", str(CHARTS / "steelyard-crds"), *wait)
         charted = {name: _chart_image(images[name]) for name in ("operator", "gateway", "engine")}
-        settings: dict[str, Any] = {"images": charted, **(values or {})}
+        settings: dict[str, Any] = {"images": charted, "nodeCache": NODE_CACHE, **(values or {})}
         flags = [part for key, value in settings.items() for part in ("--set-json", f"{key}={json.dumps(value)}")]
         try:
             self.helm("upgrade", "--install", "steelyard", str(CHARTS / "steelyard"), *wait, *flags)

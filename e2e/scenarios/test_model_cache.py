@@ -1,36 +1,41 @@
 """A model from a hub that breaks off every answer: brought once for two pods that start together, and again where it is damaged.
 
-The hub is a pod of ours with the real protocol and the weights of the demo's image; the model is a real one that answers.
+Kept on a claim, and in a folder of the node, where a loader is killed half-way and the next pod goes on. The hub is a pod of
+ours with the real protocol and the weights of the demo's image; the model is a real one that answers.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 from steelyard.api.labels import GATEWAY_PORT, POOL, SERVICE
 
 from e2e.cache import REPOSITORY
-from e2e.platform import EXAMPLES, SYSTEM_NAMESPACE, Platform
+from e2e.cluster.local.cluster import LocalCluster
+from e2e.platform import EXAMPLES, NODE_CACHE, SYSTEM_NAMESPACE, Platform
+from e2e.scaled import OPERATORS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-NAME, NAMESPACE, HUB_PORT = "cached", "model-cache", 8080
+NAME, NODED, NAMESPACE, HUB_PORT = "cached", "noded", "model-cache", 8080
+HUB, STILL, GO = "hub", "still", "/tmp/go"  # the hub that breaks off, and the one that stands still until told to go on
 CUT = 40_000_000  # bytes after which the hub breaks off; the weights are three times as many
 EXAMPLE: dict[str, Any] = yaml.safe_load((EXAMPLES / "smollm2-whole.yaml").read_text())
 WEIGHTS: str = EXAMPLE["spec"]["model"]["uri"].removeprefix("oci://")
 
 
-def hub(image: str) -> list[dict[str, Any]]:
-    """The hub: its script, its pod and its name."""
+def hub(image: str, name: str = HUB, more: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """A hub: its script, its pod and its name; `more` goes to its command line."""
     script = {"hub.py": (REPOSITORY / "e2e" / "hub.py").read_text()}
     weights, scripts = {"name": "weights", "mountPath": "/hub"}, {"name": "scripts", "mountPath": "/scripts"}
-    command = ["python3", "/scripts/hub.py", "/hub", str(HUB_PORT), str(CUT)]
+    command = ["python3", "/scripts/hub.py", "/hub", str(HUB_PORT), str(CUT), *more]
     pod = {
         "initContainers": [
             {
@@ -52,52 +57,59 @@ def hub(image: str) -> list[dict[str, Any]]:
                 },
             }
         ],
-        "volumes": [{"name": "weights", "emptyDir": {}}, {"name": "scripts", "configMap": {"name": "hub"}}],
+        "volumes": [{"name": "weights", "emptyDir": {}}, {"name": "scripts", "configMap": {"name": name}}],
         "securityContext": {"fsGroup": 65532},
     }
     ports = [{"port": HUB_PORT}]
     return [
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hub"}, "data": script},
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hub", "labels": {"app": "hub"}}, "spec": pod},
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": script},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": pod},
         {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": {"name": "hub"},
-            "spec": {"selector": {"app": "hub"}, "ports": ports},
+            "metadata": {"name": name},
+            "spec": {"selector": {"app": name}, "ports": ports},
         },
     ]
 
 
-def service() -> list[dict[str, Any]]:
-    """The demo's model by two pods, from the hub by way of a claim."""
+def service(name: str, hub: str, cache: dict[str, str], pods: int) -> list[dict[str, Any]]:
+    """The demo's model by so many pods, from a hub by way of a cache; and the Secret that names the hub."""
     spec = json.loads(json.dumps(EXAMPLE["spec"]))
     spec["model"] |= {
         "uri": "hf://org/model",
-        "cache": {"kind": "claim", "claim": "models", "files": ["*.gguf"]},
-        "credentials": {"secretName": "hub"},
+        "cache": {**cache, "files": ["*.gguf"]},
+        "credentials": {"secretName": hub},
     }
-    spec["engine"]["prepull"] = True
-    spec["aggregated"]["replicas"] = {"min": 2, "max": 2}
-    address = {"endpoint": f"http://hub.{NAMESPACE}.svc:{HUB_PORT}"}
-    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    spec["engine"]["prepull"] = cache["kind"] == "claim"
+    spec["aggregated"]["replicas"] = {"min": pods, "max": pods}
+    address = {"endpoint": f"http://{hub}.{NAMESPACE}.svc:{HUB_PORT}"}
     return [
-        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hub"}, "stringData": address},
-        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "models"}, "spec": claim},
-        {**EXAMPLE, "metadata": {"name": NAME}, "spec": spec},
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": hub}, "stringData": address},
+        {**EXAMPLE, "metadata": {"name": name}, "spec": spec},
     ]
+
+
+def applied(platform: Platform, items: list[dict[str, Any]]) -> None:
+    platform.apply(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), NAMESPACE)
+
+
+def program(platform: Platform) -> str:
+    """An image with Python that is on every node."""
+    [settings] = platform.items("configmap", SYSTEM_NAMESPACE, "app.kubernetes.io/name=steelyard")
+    return str(yaml.safe_load(settings["data"]["operator.yaml"])["images"]["engine"])
 
 
 @pytest.fixture(scope="module")
 def cached(platform: Platform) -> Iterator[Platform]:
-    settings = yaml.safe_load(
-        platform.items("configmap", SYSTEM_NAMESPACE, "app.kubernetes.io/name=steelyard")[0]["data"]["operator.yaml"]
-    )
     others = [node for node in platform.cluster.nodes if node != "node1"]
     for node in others:  # a claim of this cluster is a folder of one node
         platform.kubectl("cordon", node)
     try:
-        items = [*hub(settings["images"]["engine"]), *service()]
-        platform.apply(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), NAMESPACE)
+        room = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "models"}, "spec": room}
+        cache = {"kind": "claim", "claim": "models"}
+        applied(platform, [*hub(program(platform)), claim, *service(NAME, HUB, cache, pods=2)])
         platform.wait_available(NAME, NAMESPACE)
         platform.wait_for("both replicas", lambda: len(ready(platform)) == 2, 180)
         yield platform
@@ -107,9 +119,9 @@ def cached(platform: Platform) -> Iterator[Platform]:
             platform.kubectl("uncordon", node)
 
 
-def ready(platform: Platform) -> list[str]:
+def ready(platform: Platform, name: str = NAME) -> list[str]:
     """The engines that are ready and stay."""
-    pods = platform.items("pod", NAMESPACE, f"{SERVICE}={NAME},{POOL}")
+    pods = platform.items("pod", NAMESPACE, f"{SERVICE}={name},{POOL}")
     return [
         pod["metadata"]["name"]
         for pod in pods
@@ -124,9 +136,9 @@ def fetched(platform: Platform, pod: str) -> str:
     return str(json.loads(lines[-1])["message"]).rpartition(", ")[2]
 
 
-def answers(platform: Platform) -> None:
+def answers(platform: Platform, name: str = NAME) -> None:
     """The model says something."""
-    with platform.forward(f"svc/{NAME}", GATEWAY_PORT, NAMESPACE) as url:
+    with platform.forward(f"svc/{name}", GATEWAY_PORT, NAMESPACE) as url:
         body = {"model": "smollm2", "prompt": "The capital of France is", "max_tokens": 8, "temperature": 0}
         reply = httpx.post(f"{url}/v1/completions", json=body, timeout=120)
     assert reply.status_code == 200, reply.text
@@ -139,6 +151,19 @@ def test_two_pods_that_start_together_fill_it_once_over_a_hub_that_breaks_off(ca
     answers(cached)
 
 
+def started(platform: Platform) -> dict[str, float]:
+    """How many starts of the service the operators have counted, by phase; only the leader has any."""
+    counted = Counter[str]()
+    for pod in platform.items("pod", SYSTEM_NAMESPACE, OPERATORS):
+        with platform.forward(f"pod/{pod['metadata']['name']}", 8080, SYSTEM_NAMESPACE) as url:
+            page = httpx.get(f"{url}/metrics", timeout=60).text
+        for family in text_string_to_metric_families(page):
+            for sample in family.samples:
+                if sample.name == "steelyard_start_seconds_count" and sample.labels["service"] == NAME:
+                    counted[sample.labels["phase"]] += int(sample.value)
+    return dict(counted)
+
+
 def test_starts_are_told_by_phase(cached: Platform) -> None:
     def told() -> dict[str, float] | None:
         status = cached.get("inferenceservice", NAME, NAMESPACE)["status"]
@@ -149,13 +174,14 @@ def test_starts_are_told_by_phase(cached: Platform) -> None:
     assert set(start) == {"scheduled", "pulled", "weights", "ready", "total"}
     assert start["weights"] > 0
     assert start["total"] == pytest.approx(sum(start[name] for name in ("scheduled", "pulled", "weights", "ready")))
+    cached.wait_for("the starts in the operator's metrics", lambda: set(started(cached)) == set(start) - {"total"}, 60)
 
 
 def test_images_are_on_every_node_that_may_run_an_engine(cached: Platform) -> None:
     """Tiny pods have fetched them, and nobody counts these for replicas or gateways."""
 
     def there() -> bool:
-        [found] = cached.items("daemonset", NAMESPACE)
+        [found] = cached.items("daemonset", NAMESPACE, f"{SERVICE}={NAME}")
         status = found["status"]
         wanted = status.get("desiredNumberScheduled", 0)
         return bool(wanted and status.get("numberReady") == wanted)
@@ -170,7 +196,7 @@ def test_images_are_on_every_node_that_may_run_an_engine(cached: Platform) -> No
 def test_a_damaged_file_is_brought_again_by_the_next_pod(cached: Platform) -> None:
     """Damaged by somebody who can write to the claim; engines that run read on what they have in memory."""
     damage = "import glob; f=open(glob.glob('/models/*/*.gguf')[0],'r+b'); f.seek(1000); f.write(b'damage'); f.close()"
-    [image] = {pod["spec"]["containers"][0]["image"] for pod in cached.items("pod", NAMESPACE, "app=hub")}
+    image = program(cached)
     writer = {
         "containers": [
             {
@@ -183,9 +209,7 @@ def test_a_damaged_file_is_brought_again_by_the_next_pod(cached: Platform) -> No
         "volumes": [{"name": "models", "persistentVolumeClaim": {"claimName": "models"}}],
         "restartPolicy": "Never",
     }
-    cached.apply(
-        json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "damage"}, "spec": writer}), NAMESPACE
-    )
+    applied(cached, [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "damage"}, "spec": writer}])
     cached.wait_for(
         "the damage", lambda: cached.get("pod", "damage", NAMESPACE)["status"].get("phase") == "Succeeded", 60
     )
@@ -195,3 +219,52 @@ def test_a_damaged_file_is_brought_again_by_the_next_pod(cached: Platform) -> No
     [new] = set(ready(cached)) - set(before)
     assert fetched(cached, new) == "1 fetched"
     answers(cached)
+
+
+@pytest.fixture(scope="module")
+def folder(cached: Platform) -> Iterator[Callable[..., str]]:
+    """What an administrator prepares on the node; gives a way to run commands there."""
+    if not isinstance(cached.cluster, LocalCluster):
+        pytest.skip("END-TO-END SKIPPED: nodes of this cluster are not ours to make folders on")
+    node = cached.cluster.machine("node1")
+    node.run("install", "-d", "-o", "65532", "-g", "65532", "-m", "0750", NODE_CACHE)
+    yield node.run
+    node.run("rm", "-rf", f"{NODE_CACHE}/{NAMESPACE}")
+
+
+def asked(platform: Platform) -> list[int]:
+    """From which byte the hub that stands still was asked for the weights, one after another."""
+    lines = platform.kubectl("logs", STILL, "-n", NAMESPACE).splitlines()
+    return [int(line.rpartition("@")[2]) for line in lines if ".gguf@" in line]
+
+
+def test_a_loader_that_is_killed_half_way_is_carried_on_by_the_next_pod(
+    cached: Platform, folder: Callable[..., str]
+) -> None:
+    applied(cached, [*hub(program(cached), STILL, (GO,)), *service(NODED, STILL, {"kind": "node"}, pods=1)])
+    parts = f"find {NODE_CACHE}/{NAMESPACE} -path '*.part/*.gguf' -size +{CUT // 2}c 2>/dev/null || true"
+    cached.wait_for("half of the weights", lambda: folder("sh", "-c", parts).strip(), 180)
+    [pod] = cached.items("pod", NAMESPACE, f"{SERVICE}={NODED},{POOL}")
+    cached.kubectl("delete", "pod", pod["metadata"]["name"], "-n", NAMESPACE, "--grace-period=1")  # gone: it is dead
+    cached.kubectl("exec", STILL, "-n", NAMESPACE, "--", "touch", GO)
+    cached.wait_available(NODED, NAMESPACE)
+    [other] = ready(cached, NODED)
+    assert other != pod["metadata"]["name"]
+    assert fetched(cached, other) == "1 fetched"
+    first, *later = asked(cached)
+    assert first == 0
+    assert later, "the next loader asks as well"
+    assert min(later) > CUT // 2, "what had come was not fetched again"
+    answers(cached, NODED)
+
+
+def test_another_pod_of_the_node_finds_the_weights(cached: Platform, folder: Callable[..., str]) -> None:
+    before, there = asked(cached), ready(cached, NODED)
+    two = json.dumps({"spec": {"aggregated": {"replicas": {"min": 2, "max": 2}}}})
+    cached.kubectl("patch", "inferenceservice", NODED, "-n", NAMESPACE, "--type=merge", "-p", two)
+    cached.wait_for("another replica", lambda: len(ready(cached, NODED)) == 2, 180)
+    [new] = set(ready(cached, NODED)) - set(there)
+    assert fetched(cached, new) == "0 fetched"
+    assert asked(cached) == before, "the hub was asked for its listing alone"
+    kept = folder("ls", NODE_CACHE).split()
+    assert kept == [NAMESPACE], "a folder a namespace, and nothing beside"
