@@ -7,13 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from steelyard.api.rules import RULES, Rule, sample
 from steelyard.api.service import InferenceService
+from steelyard.build.render import children
+from steelyard.catalog.accelerators import ACCELERATORS
+from steelyard.decide.site import Site
 
 from e2e.cluster import Cluster, ClusterError
 
 pytestmark = pytest.mark.cluster
 EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("*.yaml"))
+
+SITE = Site("steelyard/gateway:none", "steelyard/engine:none", prometheus_namespace="monitoring")
 
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 
@@ -62,6 +68,20 @@ def test_schema_refuses_by_field(cluster: Cluster, spec: dict[str, Any], says: s
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_are_admitted(cluster: Cluster, example: Path) -> None:
     cluster.kubectl("apply", "--server-side", "--dry-run=server", "-n", "default", "-f", example)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_children_of_examples_are_admitted(cluster: Cluster, example: Path) -> None:
+    """What the operator would make of them, but for kinds that are not installed here."""
+    items = []
+    for body in yaml.safe_load_all(example.read_text()):
+        if body["kind"] == "InferenceService":
+            body["metadata"] |= {"namespace": "default", "uid": "00000000-0000-0000-0000-000000000001"}
+            items += children(InferenceService.read(body), ACCELERATORS, SITE)
+    made = [item for item in items if item["kind"] not in ("LeaderWorkerSet", "PodMonitor")]
+    assert {"Deployment", "Service", "ConfigMap", "NetworkPolicy"} <= {item["kind"] for item in made}
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
+    cluster.kubectl("create", "--dry-run=server", "--validate=strict", "-n", "default", "-f", "-", input=text)
 
 
 def test_explain_and_short_names_work(cluster: Cluster) -> None:

@@ -75,6 +75,13 @@ def test_kv_tokens_of_a_measured_engine() -> None:
     assert counted(one).tokens(32768) == pytest.approx(41_408, rel=0.02)
 
 
+def test_kv_tokens_that_vllm_reports_on_processors() -> None:
+    """vLLM 0.32 on processors, SmolLM2-135M, `--dtype float32 --kv-cache-memory-bytes 134217728`, in blocks of 128 tokens:
+    "CPU KV cache size: 2,816 tokens". Its cache then has the 32 bits of its numbers, twice what a service's has."""
+    token = 2 * counted(side("HuggingFaceTB/SmolLM2-135M", context=1024)).per_token
+    assert 128 * MIB // token // 128 * 128 == 2816
+
+
 @pytest.mark.parametrize(("tensor", "tokens"), [(1, 66_144), (2, 163_008), (4, 356_736)])
 def test_kv_tokens_of_distserves_table(tensor: int, tokens: int) -> None:
     """DistServe's memory table for OPT-13B on A100-80G; that it uses 95 % of the memory is inferred from one row."""

@@ -23,7 +23,6 @@ from steelyard.decide.model.work import STATE_BYTES, work
 WORKSPACE_BYTES = 0.5e9
 SAMPLER_BYTES = 16.0  # of one logit
 ADAPTER_BYTES = 2.0
-BLOCK = 16
 
 
 @dataclass(frozen=True, slots=True)
