@@ -71,6 +71,7 @@ BURST_SECONDS, WHOLE_SECONDS = 25.0, 1200.0
 BURST_RATE = 28.0  # twice what the budget's replicas can do, whatever is thought of them before they are measured
 SCARCE_RATE = 14.0  # the one replica that `scarce` has answers its burst within the clients' patience
 TRICKLE_RATE = 0.5
+STANDS_BY = "are to stand by beyond the need (spec.autoscaling.standby)"
 BY_LOAD = "lose at most 1.0% of the last arrivals"  # with windows ten times as much
 
 
@@ -347,6 +348,17 @@ def test_a_lower_maximum_takes_replicas_away_at_once_and_no_request_is_lost(stag
     elastic.until("the way back to one replica each", lambda look: look.asked == {"prefill": 1, "decode": 1})
     elastic.until("the last one to have left", lambda look: len(look.pods) == 2)
     account(stage.loads["elastic"], at_least=BURST_RATE * BURST_SECONDS / 2)
+
+
+def test_replicas_stand_by_where_nothing_asks_for_them(stage: Stage) -> None:
+    elastic = stage.elastic
+    roomy = {"replicas": {"min": 1, "max": 2}}
+    elastic.patch({"prefill": roomy, "decode": roomy, "autoscaling": {"mode": "Auto", "standby": 1}})
+    elastic.until("one more of each role", lambda look: look.asked == {"prefill": 2, "decode": 2})
+    elastic.until("both to be ready", lambda look: look.status.get("ready") == "4/4")
+    seen = elastic.until("the decision", lambda look: STANDS_BY in " ".join(look.status["history"][0]["because"]))
+    assert seen.asked == {"prefill": 2, "decode": 2}
+    elastic.patch({"prefill": {"replicas": {"max": 1}}, "autoscaling": {"standby": 0}})
 
 
 def test_the_alerts_are_in_force_and_the_dashboards_have_answers(stage: Stage) -> None:
