@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from memory_api import MemoryApi
-from steelyard.apply.carry_out import carry_out, reach
+from steelyard.apply.carry_out import carry_out
 from steelyard.apply.scale import scale
-from steelyard.decide.scale.decision import Decision, LimitedBy, Memory
+from steelyard.decide.grouped import reach, reachable
+from steelyard.decide.scale.decision import Decision, LimitedBy, Memory, Withdrawal
 from steelyard.decide.scale.signals import Phase, Replica
 from steelyard.observe.client import Missing
 from steelyard.observe.replicas import Engine
@@ -45,12 +46,35 @@ def test_a_withdrawn_group_goes_alone_and_no_pod_is_marked(stuck: int, expected:
     engines = [
         Engine(replica(number, STUCK if number == stuck else READY), f"uid-{number}", 0.0, False) for number in range(3)
     ]
-    name = f"chat-decode-{stuck}"
-    two = {"decode": 2}
-    decision = Decision(two, two, (), (name,), (), (), "", LimitedBy.NONE, act=True, slots=None, memory=Memory())
-    done = carry_out(api, "team-a", "chat", engines, {"decode": 3}, decision, {"decode"})
+    asked, there = {"decode": 3}, [engine.replica for engine in engines]
+    decision = reachable(given_up(f"chat-decode-{stuck}"), there, asked, {"decode"})
+    done = carry_out(api, "team-a", "chat", engines, asked, decision, {"decode"})
     assert done.scaled == expected
     assert [write for write in api.writes if write.startswith("merge")] == []
+
+
+def given_up(name: str) -> Decision:
+    """What the law says of a decode replica that finds no room: two of three."""
+    two, why = {"decode": 2}, (Withdrawal(name, "0/2 nodes have one"),)
+    return Decision(two, two, (), (name,), why, (), "", LimitedBy.UNSCHEDULABLE, act=True, slots=None, memory=Memory())
+
+
+def test_one_that_cannot_go_alone_is_told_as_kept_and_not_as_withdrawn() -> None:
+    """Else it would be withdrawn at each tick, with an event a minute and a history of nothing else."""
+    there = [replica(number, STUCK if number == 1 else READY) for number in range(3)]
+    kept = reachable(given_up("chat-decode-1"), there, {"decode": 3}, {"decode"})
+    assert (kept.pools, kept.remove, kept.withdrawn) == ({"decode": 3}, (), ())
+    assert kept.desired == {"decode": 2}, "what the load needs is another matter"
+    assert "chat-decode-1 cannot go alone" in kept.terms[-1].words
+    gone = reachable(
+        given_up("chat-decode-2"), [*there[:1], replica(1, READY), replica(2, STUCK)], {"decode": 3}, {"decode"}
+    )
+    assert gone == given_up("chat-decode-2")
+
+
+def test_pools_of_deployments_are_left_as_they_were_decided() -> None:
+    there = [replica(number, STUCK if number == 1 else READY) for number in range(3)]
+    assert reachable(given_up("chat-decode-1"), there, {"decode": 3}, ()) == given_up("chat-decode-1")
 
 
 def test_the_number_of_a_set_that_has_just_gone_creates_nothing() -> None:

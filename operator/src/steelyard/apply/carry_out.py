@@ -3,9 +3,7 @@
 In this order a scale-down takes the replicas that were chosen: the ReplicaSet controller takes the ones of lowest deletion
 cost. A step that fails is decided anew at the next tick; a pool whose chosen pods could not be marked is not shrunk.
 
-A LeaderWorkerSet looks at no cost: it takes the replica of the highest number. So a grouped pool is shrunk only as far as
-that loses no more replicas that serve than were chosen of those: one idle replica goes for another, but none that serves goes
-in the place of one that could not start.
+A LeaderWorkerSet looks at no cost, so its pods are not marked; how far it may shrink was decided (`decide/grouped.py`).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,7 +13,6 @@ from steelyard.api import names
 from steelyard.apply.roles import mark, relabel
 from steelyard.apply.scale import scale
 from steelyard.decide.scale.decision import Decision
-from steelyard.decide.scale.signals import Phase, Replica
 from steelyard.observe.client import Api
 from steelyard.observe.replicas import Engine
 
@@ -50,28 +47,11 @@ def carry_out(
     shrinking = {pool for pool, number in decision.pools.items() if number < asked.get(pool, 0)}
     unmarked = _mark(api, namespace, known, decision.remove, shrinking - set(grouped))
     scaled = []
-    for pool, wanted in decision.pools.items():
-        mine = [engine.replica for engine in known.values() if engine.replica.pool == pool]
-        number = reach(mine, decision.remove, asked.get(pool, 0), wanted) if pool in grouped else wanted
+    for pool, number in decision.pools.items():
         if number != asked.get(pool) and pool not in unmarked:
             scale(api, namespace, names.engines(service, pool), number, pool in grouped)
             scaled.append(f"{pool} {asked.get(pool, 0)}→{number}")
     return Carried(relabelled, tuple(scaled))
-
-
-def reach(replicas: Iterable[Replica], chosen: Collection[str], asked: int, wanted: int) -> int:
-    """The number to which a LeaderWorkerSet that asks for `asked` may be brought on its way to `wanted`, by the rule above;
-    `replicas` are its leaders, whose names end in their numbers."""
-    there = {replica.name.rpartition("-")[2]: replica for replica in replicas if replica.phase is not Phase.DRAINING}
-    exchanged = sum(replica.phase is Phase.READY and replica.name in chosen for replica in there.values())
-    for place in range(asked - 1, wanted - 1, -1):
-        last = there.get(str(place))
-        if last is None or (last.name in chosen and last.phase is not Phase.READY):
-            continue
-        if exchanged == 0:
-            return place + 1
-        exchanged -= 1
-    return wanted
 
 
 def _mark(

@@ -22,7 +22,7 @@ from steelyard.apply.admission import admit, remind
 from steelyard.apply.carry_out import carry_out
 from steelyard.apply.report import AUTOSCALER, SCALED_CONDITIONS, tell, write_status
 from steelyard.decide import attained as goals
-from steelyard.decide import scaling, slots
+from steelyard.decide import grouped, scaling, slots
 from steelyard.decide.conditions import Verdict
 from steelyard.decide.freshness import Scraped, metrics_fresh
 from steelyard.decide.rollout_pause import WINDOW_SECONDS, Judged
@@ -157,6 +157,8 @@ class Autoscaler:
             decision = law.decide(spec, signal, known.memory)
             if seen.rolling:
                 decision = steps.growing_only(decision, signal.asked, known.memory)
+            if seen.pods.grouped:
+                decision = grouped.reachable(decision, signal.replicas, signal.asked, seen.pods.grouped)
             known.memory = decision.memory
             verdicts.append(scaling.limited(decision))
         verdicts.append(goals.objectives_met(seen.service, known.attained))
