@@ -185,6 +185,8 @@ def limited(service: Scaled, words: str) -> bool:
 
 def test_an_operator_killed_in_mid_scale_is_followed_by_one_that_goes_on(stage: Stage) -> None:
     """Its successor knows nothing but what runs and what status keeps: nothing that is there or coming is taken back."""
+    # What `scarce` is to show takes a minute of an operator that has seen it begin.
+    stage.scarce.until("the withdrawal", lambda look: stage.scarce.events("ReplicaWithdrawn"))
     elastic = stage.elastic
     before = elastic.look()
     stage.platform.kubectl("delete", "pods", "-n", SYSTEM_NAMESPACE, "-l", OPERATORS, "--grace-period=0", "--force")
