@@ -16,7 +16,7 @@ from steelyard_kernels.model import gguf
 from steelyard_kernels.model.llama import Llama
 from steelyard_kernels.quantize import text
 from steelyard_kernels.quantize.source import open_source
-from steelyard_kernels.rotation import learned
+from steelyard_kernels.rotation import cost, learned
 
 COMPARE = """
 Measure every technique on SmolLM2-135M: perplexity, bits a weight, error by layer, bytes of cache a token; print tables, and
@@ -75,13 +75,16 @@ def _learn_rotations(options: argparse.Namespace) -> int:
     tensors = source.others()
     for number in range(source.shape.layers):
         tensors |= source.layer(number)
+    model, start = Llama(source.config, tensors), learned.fixed(source.shape.width, source.shape.head)
+    with tqdm(desc="windows", unit="window", total=len(windows), file=sys.stderr) as bar:
+        gathered = cost.gather(model, source.config, windows, lambda _: bar.update())
     with tqdm(desc="steps", unit="step", total=options.steps, file=sys.stderr) as bar:
 
         def progress(step: int, loss: float) -> None:
-            bar.n = step
-            bar.set_postfix(loss=f"{loss:.3f}")
+            bar.update()
+            bar.set_postfix(cost=f"{loss:.4f}")
 
-        found = learned.learn(Llama(source.config, tensors), source.config, windows, options.steps, progress)
+        found = learned.learn(gathered, start, options.steps, progress)
     learned.write(found, options.out)
     print(f"wrote {options.out}; a recipe uses it with `rotation: {options.out}`")
     return 0
@@ -113,9 +116,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     learn.add_argument("folder", type=Path, help="the checkpoint; all of it is in memory, in fp32")
     learn.add_argument("out", type=Path, help="a new file, such as rotations.safetensors")
-    learn.add_argument("--steps", type=int, default=100, help="one window of text each (default: 100)")
+    learn.add_argument("--steps", type=int, default=400, help="of descent (default: 400)")
     learn.add_argument("--text", type=Path, help="what to learn on (default: the packaged sample)")
-    learn.add_argument("--samples", type=int, default=100, help="windows of text (default: 100)")
+    learn.add_argument("--samples", type=int, default=80, help="windows of text (default: 80)")
     learn.add_argument("--tokens", type=int, default=128, help="tokens a window (default: 128)")
     learn.set_defaults(run=_learn_rotations)
     for one in (compare, convert):

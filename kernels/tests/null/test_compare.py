@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import tiny_model
 from steelyard_kernels import cli
@@ -17,9 +17,6 @@ from steelyard_kernels.compare import page, plots, results, turned, weights
 from steelyard_kernels.compare.subject import FULL, QUICK, Effort, Subject
 from steelyard_kernels.model.llama import Llama
 from steelyard_kernels.quant.statistics import Statistics
-from steelyard_kernels.rotation import learned
-from steelyard_kernels.rotation.learned import Rotations
-from steelyard_kernels.rotation.quarot import turn_down
 
 
 def found(effort: Effort = FULL, **perplexities: float) -> dict:
@@ -217,35 +214,20 @@ def test_layers_in_turn_are_told_what_the_changed_ones_below_give(
         assert torch.allclose(first, second, rtol=1e-3, atol=1e-4 * first.abs().max().item()) is in_turn
 
 
-def test_learning_computes_what_the_rotated_model_computes(tiny: Subject) -> None:
-    residual, value = (
-        torch.linalg.qr(torch.randn(size, size))[0] for size in (tiny_model.WIDTH, tiny_model.WIDTH // tiny_model.HEADS)
-    )
-    fixed = turned.with_rotations(tiny, Rotations(residual, value, []))
-    fixed.on_input = lambda name, x: learned.four_bits(turn_down(name, x))
-    ours, theirs = (
-        learned.learning_model(tiny.model, tiny.config, residual, value).forward(tiny.calibration[0]),
-        fixed.forward(tiny.calibration[0]),
-    )
-    # Both round the same numbers but for fp32's last bits, which now and then decide between two of sixteen levels.
-    assert ((ours - theirs).norm() / theirs.norm()).item() < 0.05
+def test_weights_at_w4a4_are_fitted_to_the_inputs_as_rounded(tiny: Subject) -> None:
+    """A rounding that leaves nothing of an input's second half leaves GPTQ nothing to fit there but zeros."""
+    half = tiny_model.WIDTH // 2
 
+    def blind(name: str, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x[..., :half], torch.zeros_like(x[..., half:])], -1) if x.shape[-1] == 2 * half else x
 
-def test_a_few_steps_lower_the_loss_and_leave_rotations_that_a_file_keeps(tiny: Subject, tmp_path: Path) -> None:
-    found = learned.learn(tiny.model, tiny.config, tiny.calibration, 12)
-    assert min(found.losses[6:]) < found.losses[0]
-    learned.write(found, tmp_path / "rotations.safetensors")
-    head = tiny_model.WIDTH // tiny_model.HEADS
-    again = learned.read(tmp_path / "rotations.safetensors", tiny_model.WIDTH, head)
-    assert again.losses == pytest.approx(found.losses, abs=1e-4)
-    for kept, rotation in zip(again[:2], found[:2], strict=True):
-        torch.testing.assert_close(kept, rotation, atol=1e-3, rtol=0)
-        torch.testing.assert_close(kept.T @ kept, torch.eye(len(kept), dtype=torch.float64), atol=1e-9, rtol=0)
-    with pytest.raises(ValueError, match=r"residual is \[64, 64\]; this model needs \[576, 576\]"):
-        learned.read(tmp_path / "rotations.safetensors", 576, 64)
-    save_file({"residual": torch.ones(64, 64), "value": torch.eye(16)}, tmp_path / "ones.safetensors")
-    with pytest.raises(ValueError, match="residual is no rotation"):
-        learned.read(tmp_path / "ones.safetensors", tiny_model.WIDTH, head)
+    everything = tiny._replace(effort=FULL)
+    fitted = turned.fitted(everything, everything.changed({}, blind))
+    assert fitted.on_input is blind
+    for name in (f"model.layers.1.{part}.weight" for part in ("self_attn.q_proj", "mlp.up_proj")):
+        assert fitted.weights[name][:, half:].eq(0).all()
+        near = tiny.model.weights[name][:, :half]
+        assert 0 < (fitted.weights[name][:, :half] - near).norm() < 0.3 * near.norm()
 
 
 def test_the_command_explains_what_it_lacks(

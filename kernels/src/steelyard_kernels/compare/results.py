@@ -44,7 +44,7 @@ def gather(subject: Subject, quick: bool, keep: Path | None, say: Say) -> Result
         "lossless": lambda done: single.lossless(subject),
         "outliers": lambda done: turned.outliers(subject),
         "weights": lambda done: weights.measure(subject, quick, done),
-        "rotations": lambda done: turned.measure(subject, done),
+        "rotations": lambda done: turned.measure(subject, quick, done),
         "caches": lambda done: caches.measure(subject, quick),
     }
     complete = results.setdefault("complete", [])

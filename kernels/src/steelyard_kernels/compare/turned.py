@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steelyard_kernels.compare import weights
 from steelyard_kernels.compare.subject import Subject
 from steelyard_kernels.model.llama import Llama
 from steelyard_kernels.quant.groups import quantize_groups
@@ -20,43 +21,68 @@ from steelyard_kernels.rotation.hadamard import random_rotation
 from steelyard_kernels.rotation.learned import Rotations, four_bits
 from steelyard_kernels.rotation.quarot import fold_norms, rotate_weights, turn_down
 
-BITS, GROUP = 4, 64
+BITS = 4
 LEARNED = Path(__file__).with_name("smollm2-rotations.safetensors")
 
 
+def turned_inputs(name: str, x: Tensor) -> Tensor:
+    """Rounded to 4 bits by tokens, the input of down_proj after its turn."""
+    return four_bits(turn_down(name, x))
+
+
+def plain_inputs(name: str, x: Tensor) -> Tensor:
+    """Rounded to 4 bits by tokens."""
+    return four_bits(x)
+
+
 @torch.no_grad()
-def rounded(model: Llama, config: dict[str, Any], turned: bool) -> Llama:
-    """Weights rounded to 4 bits by groups, activations to 4 bits by tokens; `turned` models turn the input of down_proj."""
-    out = Llama(config, {})
-    out.weights = dict(model.weights)
-    for name in model.linears():
-        out.weights[f"{name}.weight"] = quantize_groups(model.weights[f"{name}.weight"], BITS, GROUP).dequantize()
-    out.on_input = (lambda name, x: four_bits(turn_down(name, x))) if turned else (lambda name, x: four_bits(x))
+def rounded(subject: Subject, model: Llama) -> Llama:
+    """The weights of `model` rounded to 4 bits by groups; its inputs are as it has them."""
+    names = [f"{name}.weight" for name in subject.linears()]
+    changed = {name: quantize_groups(model.weights[name], BITS, weights.GROUP).dequantize() for name in names}
+    return _with(model, subject, changed)
+
+
+@torch.no_grad()
+def fitted(subject: Subject, model: Llama) -> Llama:
+    """The weights of `model` as GPTQ's codes of the same 4 bits, fitted layer by layer to the rounded inputs that they get."""
+    changed, _ = weights.in_turn(subject, model, weights.gptq(BITS))
+    return _with(model, subject, changed)
+
+
+def _with(model: Llama, subject: Subject, changed: dict[str, Tensor]) -> Llama:
+    out = Llama(subject.config, {})
+    out.weights, out.on_input = {**model.weights, **changed}, model.on_input
     return out
 
 
 @torch.no_grad()
 def with_rotations(subject: Subject, rotations: Rotations) -> Llama:
-    """The model that computes the same on rotated activations, before any rounding."""
+    """The model that computes the same on rotated activations, before any rounding, where `turn_down` turns inputs."""
     folded = fold_norms(subject.model.weights, subject.model.shape.layers)
     out = Llama(subject.config, {})
     out.weights = rotate_weights(folded, subject.model.shape, rotations.residual.float(), rotations.value.float())
     return out
 
 
-def measure(subject: Subject, done: Container[str]) -> Iterator[dict[str, Any]]:
-    """Perplexities at W4A4 of what is not `done`."""
+def measure(subject: Subject, quick: bool, done: Container[str]) -> Iterator[dict[str, Any]]:
+    """Perplexities at W4A4 of what is not `done`. The papers compare what GPTQ makes of rotated weights; a full run has rounded
+    ones beside them."""
     shape = subject.model.shape
+    plain = subject.changed({}, plain_inputs)
     if "W4A4 RTN" not in done:
-        plain = rounded(subject.model, subject.config, turned=False)
-        yield {"name": "W4A4 RTN", **subject.judge(plain)}
-    if "W4A4 QuaRot" not in done:
-        fixed = with_rotations(subject, learned.fixed(shape.width, shape.head))
-        yield {"name": "W4A4 QuaRot", **subject.judge(rounded(fixed, subject.config, turned=True))}
-    if "W4A4 SpinQuant" not in done:
-        rotations = learned.read(LEARNED, shape.width, shape.head)
-        model = rounded(with_rotations(subject, rotations), subject.config, turned=True)
-        yield {"name": "W4A4 SpinQuant", **subject.judge(model), "losses": rotations.losses}
+        yield {"name": "W4A4 RTN", **subject.judge(rounded(subject, plain))}
+    for name, rotations in (
+        ("W4A4 QuaRot", learned.fixed(shape.width, shape.head)),
+        ("W4A4 SpinQuant", learned.read(LEARNED, shape.width, shape.head)),
+    ):
+        turned = with_rotations(subject, rotations)
+        turned.on_input = turned_inputs
+        if not quick and f"{name}, rounded weights" not in done:
+            yield {"name": f"{name}, rounded weights", **subject.judge(rounded(subject, turned))}
+        if name not in done:
+            losses = {"losses": rotations.losses} if rotations.losses else {}
+            yield {"name": name, **subject.judge(fitted(subject, turned)), **losses}
 
 
 @torch.no_grad()

@@ -135,7 +135,7 @@ def measure(subject: Subject, quick: bool, done: Container[str]) -> Iterator[dic
             earlier is None or earlier[0] is not technique.change
         ):  # techniques that differ in inputs alone stand together
             found = (
-                _in_turn(subject, technique.change)
+                in_turn(subject, subject.model, technique.change)
                 if technique.in_turn
                 else _changed(subject, technique.change, statistics())
             )
@@ -161,17 +161,17 @@ def _changed(
     return changed, errors
 
 
-def _in_turn(subject: Subject, change: Change) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """The same, every layer watched as it reads what the changed layers below it give."""
+def in_turn(subject: Subject, start: Llama, change: Change) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """The same of `start`, every layer watched as it reads what the changed layers below it give and `on_input` makes of that."""
     changed, errors = {}, {}
     model = Llama(subject.config, {})
-    model.weights = dict(subject.model.weights)
+    model.weights, model.on_input = dict(start.weights), start.on_input
     hidden = model.weights["model.embed_tokens.weight"][subject.calibration]
     for number in range(model.shape.layers):
         if number % subject.effort.every == 0:
             for linear, seen in layer.watch(model, number, hidden).items():
                 name = f"{linear}.weight"
-                weight = subject.model.weights[name]
+                weight = model.weights[name]
                 new = changed[name] = model.weights[name] = change(linear, weight, seen)
                 errors[linear] = _error(weight[::SAMPLED], new[::SAMPLED], seen.hessian)
         hidden = layer.run(model, number, hidden)

@@ -40,8 +40,8 @@ def run(model: Llama, number: int, windows: Tensor) -> Tensor:
 
 
 def watch(model: Llama, number: int, windows: Tensor) -> dict[str, Statistics]:
-    """What the layer's linears read over hidden [windows, tokens, width]."""
-    prefix = f"model.layers.{number}"
+    """What the layer's linears read over hidden [windows, tokens, width], after what `model.on_input` makes of it."""
+    prefix, before = f"model.layers.{number}", model.on_input
     found: dict[str, Statistics] = {}
     for names in TOGETHER:
         shared = Statistics.empty(model.weights[f"{prefix}.{names[0]}.weight"].shape[1])
@@ -49,13 +49,14 @@ def watch(model: Llama, number: int, windows: Tensor) -> dict[str, Statistics]:
     first = {f"{prefix}.{names[0]}" for names in TOGETHER}
 
     def see(name: str, x: Tensor) -> Tensor:
+        x = x if before is None else before(name, x)
         if name in first:
             found[name].add(x)
         return x
 
     model.on_input = see
     run(model, number, windows)
-    model.on_input = None
+    model.on_input = before
     return found
 
 

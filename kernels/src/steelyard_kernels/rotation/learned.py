@@ -1,9 +1,10 @@
 """SpinQuant's rotations for a model: learn R1 and R2 for 4-bit inputs, keep them in a file, read them back.
 
-The learning never rotates a weight. Rotated activations are rounded and turned back before the unrotated weight,
-    y = W · (Q(x·R)·Rᵀ),
-which equals what the rotated weight computes and costs tokens·n² instead of weights·n. Roundings pass gradients straight through.
-Weights stay exact while learning, as in the paper, and are rounded afterwards. The whole model is in memory.
+Weights stay exact while learning, as in the paper, and are rounded afterwards. What is lowered is not the paper's loss of the whole
+model, whose gradient over the few windows that a CPU can afford is mostly noise (learning by it lost to the rotations it started
+from), but the errors of the linears' outputs (`cost`): a step costs two products a site, and takes tokens of all windows.
+Gradients do not only pass roundings straight through: they reach a token's scale too, and so its largest number, which is what
+a rotation can lower. The inputs of all windows are in memory beside the whole model.
 
 A file (safetensors) holds `residual` [width, width] and `value` [head, head] in fp16, and the losses on the way; `read` makes
 rotations of them again, whose columns fp16 leaves orthonormal to three digits.
@@ -14,21 +15,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from steelyard_kernels.model.llama import Llama, OnInput
 from steelyard_kernels.rotation import spin
-from steelyard_kernels.rotation.hadamard import factors, random_rotation, turn_ref
-from steelyard_kernels.rotation.quarot import fold_norms
+from steelyard_kernels.rotation.cost import Gathered, cost
+from steelyard_kernels.rotation.hadamard import random_rotation
 
 CLIP, LEVELS = 0.9, 7
-RATE = 1.5
+RATE = 1.0
+DRAWN = 64  # tokens of every site a step
 FAR = 0.05  # columns further from orthonormal are no rounded rotation
 
 
@@ -46,62 +46,26 @@ def fixed(width: int, head: int) -> Rotations:
 
 
 def four_bits(x: Tensor) -> Tensor:
-    """A symmetric scale a token, at 0.9 of its maximum, rounded straight through."""
-    step = x.detach().abs().amax(-1, keepdim=True).clamp(min=1e-8) * CLIP / LEVELS
-    return x + ((x.detach() / step).round().clamp(-LEVELS - 1, LEVELS) * step - x.detach())
-
-
-def learning_model(model: Llama, config: dict[str, Any], residual: Tensor, value: Tensor) -> Llama:
-    """Folded, unrotated weights; each linear's input is rotated, rounded and turned back, once for linears that share it."""
-    out = Llama(config, {})
-    out.weights = fold_norms(model.weights, model.shape.layers)
-    out.on_input = _rounded_in_turn(residual, value)
-    return out
-
-
-def _rounded_in_turn(residual: Tensor, value: Tensor) -> OnInput:
-    last: tuple[Tensor | None, Tensor | None] = (None, None)
-
-    def on_input(name: str, x: Tensor) -> Tensor:
-        nonlocal last
-        if name.endswith("down_proj"):
-            return _turned_back(four_bits(turn_ref(x)))
-        if name.endswith("o_proj"):
-            heads = x.unflatten(-1, (-1, len(value)))
-            return (four_bits((heads @ value).flatten(-2)).unflatten(-1, (-1, len(value))) @ value.T).flatten(-2)
-        if last[0] is not x or last[1] is None:
-            last = (x, four_bits(x @ residual) @ residual.T)
-        assert last[1] is not None
-        return last[1]
-
-    return on_input
-
-
-def _turned_back(x: Tensor) -> Tensor:
-    """The inverse of `turn_ref`, x·H/√n, whose two factors are transposed."""
-    left, right = (factor.to(x.dtype) for factor in factors(x.shape[-1]))
-    matrix = x.unflatten(-1, (len(left), len(right)))
-    return (left.T @ matrix @ right).flatten(-2) / x.shape[-1] ** 0.5
+    """A symmetric scale a token, at 0.9 of its maximum; gradients pass the rounding straight through and reach the scale."""
+    step = x.abs().amax(-1, keepdim=True).clamp(min=1e-8) * CLIP / LEVELS
+    exact = (x / step).detach()
+    return x + step * (exact.round().clamp(-LEVELS - 1, LEVELS) - exact)
 
 
 def learn(
-    model: Llama,
-    config: dict[str, Any],
-    windows: Tensor,
-    steps: int,
-    progress: Callable[[int, float], None] = lambda step, loss: None,
+    gathered: Gathered, start: Rotations, steps: int, progress: Callable[[int, float], None] = lambda step, loss: None
 ) -> Rotations:
-    """`steps` steps from QuaRot's rotations, one of the windows [windows, tokens] a step; `progress` hears each step's loss."""
-    start = fixed(model.shape.width, model.shape.head)
-    rotations = [start.residual.float().requires_grad_(), start.value.float().requires_grad_()]
-    learning = learning_model(model, config, *rotations)
+    """`steps` steps from rotations, each over some tokens of every site; `progress` hears a step's cost, of R1 and R2 together."""
+    rotations = [one.float().requires_grad_() for one in (start.residual, start.value)]
+    generator = torch.Generator().manual_seed(0)
     count = 0
 
     def loss() -> Tensor:
         nonlocal count
-        window = windows[count % len(windows)]
         count += 1
-        found = F.cross_entropy(learning.forward(window)[:-1], window[1:])
+        drawn = gathered.drawn(DRAWN, generator)
+        costs = [cost(inputs, rotation, four_bits) for inputs, rotation in zip(drawn, rotations, strict=True)]
+        found = torch.stack(costs).sum()
         progress(count, found.item())
         return found
 
