@@ -238,7 +238,7 @@ def test_the_command_explains_what_it_lacks(
     assert "--model or STEELYARD_GGUF" in capsys.readouterr().err
 
 
-@pytest.mark.timeout(3000)  # a minute of one core, which a starved machine makes half an hour of
+@pytest.mark.timeout(3000)  # two minutes of one core, which a starved machine makes half an hour of
 def test_quick_orderings_hold_on_a_real_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if "STEELYARD_GGUF" not in os.environ:
         pytest.skip("set STEELYARD_GGUF to SmolLM2's GGUF file, or run the tests with `python -m e2e.kernels test`")
