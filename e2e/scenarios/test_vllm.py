@@ -16,6 +16,7 @@ from steelyard.api.labels import DECODE, PREFILL
 from e2e.images.build import build_archives
 from e2e.platform import Platform
 from e2e.vllm import models
+from e2e.vllm.lost import without_its_prefill
 from e2e.vllm.serving import ADAPTED, CACHED, COMPUTED, FETCHED, Service, service, serving
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
@@ -28,6 +29,7 @@ PROMPTS = (
     "def fibonacci(n):\n    ",
 )
 UNSEEN = "In the year when the river froze, the miller's daughter walked to the town on the other side and"
+LOST = "The clockmaker had promised the mayor that the tower's bells would ring at noon, but when the hour came"
 CITY = {
     "type": "object",
     "properties": {
@@ -96,3 +98,14 @@ def test_an_answer_has_the_form_of_a_schema(both: tuple[Service, Service]) -> No
     free = pair.post("chat/completions", asked).json()["choices"][0]["message"]["content"]
     with pytest.raises(json.JSONDecodeError):
         json.loads(free)
+
+
+def test_state_lost_with_its_prefill_pod_is_computed_anew(both: tuple[Service, Service]) -> None:
+    pair, whole = both
+    before = pair.prompt_tokens(DECODE)
+    reply = without_its_prefill(pair, LOST)
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["choices"][0]["text"] == whole.text(LOST)
+    after = pair.prompt_tokens(DECODE)
+    assert after[COMPUTED] - before[COMPUTED] == reply.json()["usage"]["prompt_tokens"]
+    assert after[FETCHED] == before[FETCHED]
