@@ -66,6 +66,12 @@ class DynamoReplica(Replica):
         for request in done:
             request.reserved = False
             request.prefilled_at = now
+            count, tokens, seconds = self.prefills
+            self.prefills = (
+                count + 1,
+                tokens + request.tokens,
+                seconds,
+            )  # how long a pass took cannot be told from outside
             self.kv -= request.context  # it does not account for the KV of finished prompts
             heappush(self._kept, (self._passes + request.answer - 1, request.key, request))
         while self._kept and (self._kept[0][0] <= self._passes or not self.waiting):

@@ -1,7 +1,7 @@
 """The law beside its rivals behind the routers of others. Rivals are tuned anew behind each.
 
-The law's quarter-second windows come from our gateways: behind other routers it has none, takes the spans between two scrapes,
-and allows itself a tenth of the losses.
+The law's quarter-second windows come from our gateways: behind other routers it has none, and is told what `observe` knows there:
+what prefill replicas finish, what waits in them, and of no judged request.
 """
 
 from collections.abc import Sequence

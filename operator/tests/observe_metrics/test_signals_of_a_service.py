@@ -272,13 +272,14 @@ CASES: tuple[tuple[str, str, dict[str, Any], dict[str, Any]], ...] = (
         "another router",
         "no gateway of ours has seen a request in its four minutes, and prefill replicas work: arrivals are what these take in",
         {"arrivals": (0.0,) * 960, "change": {"arrived": {"": 0}, "uncached": {"": 0}}},
-        {"arrivals": None, "request_rate": 2.0, "uncached_rate": 1400.0, "mean_uncached": 700.0},
+        {"arrivals": None, "request_rate": 2.0, "uncached_rate": 1400.0, "mean_uncached": 700.0, "by_engines": True,
+         "p-0.prefill_rate": 1400.0, "d-0.prefill_rate": None},
     ),
     (
         "idle behind our gateway",
         "the same where no replica works: nothing arrives",
         {"arrivals": (0.0,) * 960, "change": {"arrived": {"": 0}, "uncached": {"": 0}, "prefills": {"p-0": 0}}},
-        {"arrivals": (0.0,) * 960, "request_rate": 0.0, "uncached_rate": 0.0},
+        {"arrivals": (0.0,) * 960, "request_rate": 0.0, "uncached_rate": 0.0, "by_engines": False},
     ),
     (
         "roles are the API server's",

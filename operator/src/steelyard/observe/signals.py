@@ -83,6 +83,7 @@ def signals(
         prefill_queue=look.queue(replicas, "queued_requests", PREFILL, (PREFILL, AGGREGATED)),
         prefill_queue_tokens=look.in_gateways("queued_tokens", PREFILL),
         decode_queue=look.queue(replicas, "queued_requests", DECODE, (DECODE,)),
+        by_engines=not pods.gateways,
         ttft_met=judged[0] if judged else None,
         ttft_judged=judged[1] if judged else None,
     )
@@ -178,6 +179,7 @@ class _Look:
             outstanding_tokens=self._over("outstanding", bare.name) if self._gateways_sampled() else None,
             step_seconds=self._rate("step_seconds", bare.name),
             passes=self._passes(bare, tick_seconds),
+            prefill_rate=self._rate("computed", bare.name) if bare.role != DECODE else None,
         )
 
     def total(self, replicas: Iterable[Replica], name: str, roles: tuple[str, ...], covered: bool) -> float | None:

@@ -45,6 +45,7 @@ class Learnt:
     start: StartUp | None = None  # smoothed, by phase
     start_samples: int = 0
     start_until: float = 0.0  # replicas that were ready by then are in `start`
+    full_velocity: float | None = None  # tokens per second of a prefill replica in which somebody always waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Tick:
     time: float
     uncached_rate: float | None
     decode_need: float
+    waiting: float | None = None  # prompt tokens that waited inside prefill replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class Memory:
     no_role_change_until: float = 0.0  # after one that was not confirmed
     scarce_until: Mapping[str, float] = field(default_factory=dict)  # pool → no growth before
     grew: Mapping[str, float] = field(default_factory=dict)  # pool → when it was last asked to grow
+    full_since: Mapping[str, float] = field(default_factory=dict)  # pod → since when somebody waited in it at each tick
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
 
-from steelyard.decide.scale import loss
-from steelyard.decide.scale.signals import WINDOW_SECONDS, Objectives, Service, Signals
+from steelyard.decide.scale import loss, unseen
+from steelyard.decide.scale.signals import WINDOW_SECONDS, Service, Signals
 
 RATE_SECONDS = 20.0
 RATE_DOUBT = 0.8  # standard deviations that the rate of so short a time is taken to be too high
@@ -26,11 +26,12 @@ class Prefill:
     velocity: float  # uncached tokens per second of a replica: v/beta
     patience: float | None  # T': seconds a request may wait; None: no objective
     allowed: float  # share of the work that may be late
+    bursts: float = 0.0  # tokens per second to keep beyond the rate, where only engines tell of the requests
 
     @property
     def steady(self) -> float:
         """Replicas that the mean rate needs."""
-        return self.rate / (RATE_SHARE * self.velocity)
+        return max(self.rate / RATE_SHARE, self.rate + self.bursts) / self.velocity
 
     def burst(self, bounds: tuple[int, int], guess: int, kept: int) -> int:
         """The fewest replicas, decode's need included, that lose at most the allowed share over the horizon.
@@ -72,12 +73,17 @@ def prefill(signals: Signals, service: Service, arrived: loss.Load, velocity: fl
     if rate is None:
         return None
     allowed = service.objectives.allowed_loss
+    patience = patience_of(service, first)
+    bursts = 0.0
+    if signals.by_engines and patience is not None:
+        bursts = unseen.burst_rate(signals, velocity, patience, allowed)
     return Prefill(
         arrived=arrived,
         rate=rate,
         velocity=velocity,
-        patience=_patience(service.objectives, first, service.handoff_seconds),
+        patience=patience,
         allowed=allowed if arrived.exact else allowed * COARSE,
+        bursts=bursts,
     )
 
 
@@ -96,5 +102,7 @@ def replicas(need: float) -> int:
     return ceil(need - 1e-9)
 
 
-def _patience(objectives: Objectives, first: float, handoff: float) -> float | None:
-    return None if objectives.ttft is None else max(SHORTEST_PATIENCE, objectives.ttft - first - handoff)
+def patience_of(service: Service, first: float) -> float | None:
+    """T': seconds a request may wait, where a typical prefill takes `first`; None without an objective."""
+    ttft = service.objectives.ttft
+    return None if ttft is None else max(SHORTEST_PATIENCE, ttft - first - service.handoff_seconds)

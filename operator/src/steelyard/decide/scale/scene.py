@@ -3,12 +3,12 @@
 from dataclasses import dataclass, replace
 
 from steelyard.api.labels import AGGREGATED, DECODE, PREFILL
-from steelyard.decide.scale import changes, learning, loss
+from steelyard.decide.scale import changes, learning, loss, unseen
 from steelyard.decide.scale.capacity import Capacity, capacity
 from steelyard.decide.scale.census import Census, count, deadline_seconds
 from steelyard.decide.scale.decision import Memory, Tick
 from steelyard.decide.scale.demand import Decode, decode_need
-from steelyard.decide.scale.prefill import Prefill, prefill
+from steelyard.decide.scale.prefill import Prefill, patience_of, prefill
 from steelyard.decide.scale.signals import Service, Signals
 from steelyard.decide.scale.split import FILL
 from steelyard.decide.scale.windows import Kept, Spans, most
@@ -74,6 +74,10 @@ def scene(service: Service, signals: Signals, memory: Memory) -> Scene:
     roles = tuple(service.limits.roles)
     elapsed = signals.time - memory.ticks[-1].time if memory.ticks else learning.TICK_SECONDS
     learnt = learning.learn(memory.learnt, signals, service.engines, elapsed)
+    past = signals.by_engines
+    full = unseen.full_since(memory.full_since, signals) if past else {}
+    if past and AGGREGATED not in roles:
+        learnt = unseen.learn(learnt, full, signals, PREFILL, elapsed)
     reading = service.engines.get(PREFILL) or service.engines[roles[0]]
     writing = service.engines.get(DECODE) or reading
     start = learning.start_seconds(learnt, max(e.start_seconds for e in service.engines.values()))
@@ -81,20 +85,26 @@ def scene(service: Service, signals: Signals, memory: Memory) -> Scene:
     reads, writes = capacity(reading, learnt, service.objectives), capacity(writing, learnt, service.objectives)
 
     fresh = is_fresh(signals)
+    prefilling_now = [r for r in census.ready if r.role != DECODE]
+    waiting = unseen.waiting_tokens(signals, prefilling_now) if past else None
+    signals = unseen.with_queues(signals, memory.ticks, waiting)
+    first = reads.model.prefill_seconds([signals.mean_uncached or 0.0])
     decoders = [r for r in census.ready if r.role != PREFILL or r.name in memory.conversions]
     decode = decode_need(signals, tuple(decoders), writes, start) if fresh else None
     if decode is not None:
         waits, starting = decode.waits > 0, bool(census.coming or census.unborn)
-        beta = learning.feedback(
-            learnt.beta, signals, service.objectives, elapsed, decode_waits=waits, starting=starting
-        )
+        objectives, patience = service.objectives, patience_of(service, first)
+        if past and patience is not None:
+            share = unseen.late(signals, prefilling_now, reads.velocity, patience)
+            beta = unseen.feedback(learnt.beta, share, objectives.allowed_loss, elapsed, starting=starting)
+        else:
+            beta = learning.feedback(learnt.beta, signals, objectives, elapsed, decode_waits=waits, starting=starting)
         learnt = replace(learnt, beta=beta)
     horizon = min(MOST_HORIZON_SECONDS, max(LEAST_HORIZON_SECONDS, STARTS * start))
-    ticks = _ticks(memory.ticks, signals, decode, AGGREGATED in service.limits.roles, horizon)
+    ticks = _ticks(memory.ticks, signals, decode, AGGREGATED in service.limits.roles, horizon, waiting)
     arrived = prefilling = None
     if fresh and ticks:
         arrived = loss.load(signals.arrivals, ticks, horizon)
-        first = reads.model.prefill_seconds([signals.mean_uncached or 0.0])
         prefilling = prefill(signals, service, arrived, reads.velocity / learnt.beta, first)
     moved = changes.follow(memory, signals, decode.held if decode else writes.max_sequences)
     remembered = replace(
@@ -103,6 +113,7 @@ def scene(service: Service, signals: Signals, memory: Memory) -> Scene:
         ticks=ticks,
         conversions=moved.pending,
         no_role_change_until=moved.paused_until,
+        full_since=full,
     )
     have = {role: census.have(role) for role in roles}
     seen = Scene(
@@ -142,7 +153,12 @@ def _seed(seen: Scene) -> dict[str, Kept]:
 
 
 def _ticks(
-    before: tuple[Tick, ...], signals: Signals, decode: Decode | None, single: bool, horizon: float
+    before: tuple[Tick, ...],
+    signals: Signals,
+    decode: Decode | None,
+    single: bool,
+    horizon: float,
+    waiting: float | None,
 ) -> tuple[Tick, ...]:
     """Add this tick's decode need, in replicas that decode takes at that time (shared ones: a fraction)."""
     now = signals.time
@@ -153,4 +169,4 @@ def _ticks(
         kept.pop()
     need = decode.total / FILL
     taken = need if single else float(max(1, -int(-(need - 1e-9) // 1)))
-    return (*kept, Tick(now, signals.uncached_rate, taken))
+    return (*kept, Tick(now, signals.uncached_rate, taken, waiting))

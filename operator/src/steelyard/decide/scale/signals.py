@@ -68,6 +68,7 @@ class Replica:
     outstanding_tokens: float | None = None  # uncached prompt tokens sent to it and not computed yet
     step_seconds: float | None = None  # mean time per output token of its own sequences over the last measured span
     passes: Passes | None = None
+    prefill_rate: float | None = None  # uncached prompt tokens computed per second over the last measured span
     start: StartUp | None = None  # of a replica that is READY since its start, which somebody saw
 
 
@@ -94,6 +95,7 @@ class Signals:
     prefill_queue: float | None = None  # requests waiting for a prefill (or aggregated) replica, gateway and engines
     prefill_queue_tokens: float | None = None  # their uncached tokens, as far as the gateways hold them
     decode_queue: float | None = None  # requests waiting for their first decode step, gateway and engines
+    by_engines: bool = False  # another router sends the requests: rates are what prefill replicas finish
     ttft_met: float | None = None  # requests of the last 60 s that met TTFT …
     ttft_judged: float | None = None  # … of this many that were judged
 

@@ -1,7 +1,7 @@
 """How many replicas, in each of the four situations of `law.py`; every answer comes with its terms."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from steelyard.api.labels import AGGREGATED, DECODE, PREFILL
@@ -62,7 +62,7 @@ def total(seen: Scene, decode: Decode, prefill: Prefill) -> Sized:
 def by_role(seen: Scene, decode: Decode, prefill: Prefill) -> Sized:
     """Size each role by itself."""
     limits = seen.service.limits
-    alone = Prefill(prefill.arrived.without_decode(), prefill.rate, prefill.velocity, prefill.patience, prefill.allowed)
+    alone = replace(prefill, arrived=prefill.arrived.without_decode())
     largest = max(limits.roles[PREFILL].max, limits.roles[PREFILL].min)
     burst = alone.burst((1, largest), seen.last_need(PREFILL), seen.kept(PREFILL))
     steady = replicas(prefill.steady)

@@ -1,13 +1,14 @@
 """Steelyard's own law: the very `decide` that the operator runs, its signals filled from the simulator's monitoring."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from steelyard.decide.scale import signals as law
 from steelyard.decide.scale.decision import Decision, Memory
 from steelyard.decide.scale.law import decide
 from steelyard.sim.fleet import Member, State
 from steelyard.sim.policies.policy import Action
-from steelyard.sim.scenario import AGGREGATED, DECODE, PREFILL
+from steelyard.sim.scenario import AGGREGATED, DECODE, PREFILL, Routing
 from steelyard.sim.watch import Pod, Watch
 
 SPAN_SECONDS = 20.0  # of rates: four scrapes of five seconds
@@ -43,7 +44,7 @@ def look(now: float, watch: Watch) -> law.Signals:
     series = _Series(newest.pods if newest else {}, before.pods if before else {}, watch.span(SPAN_SECONDS))
     back = watch.fleet.scenario.roles[-1]
     means = watch.before(MEANS_SECONDS) is not None
-    return law.Signals(
+    found = law.Signals(
         time=now,
         replicas=tuple(_replica(member, series) for member in watch.fleet.members),
         asked=dict(watch.fleet.asked),
@@ -62,6 +63,29 @@ def look(now: float, watch: Watch) -> law.Signals:
         decode_queue=None if newest is None else newest.depth.decode + series.waiting(watch, DECODE),
         ttft_met=watch.increase("ttft_met", JUDGED_SECONDS) if before is not None else None,
         ttft_judged=watch.increase("ended", JUDGED_SECONDS) if before is not None else None,
+    )
+    return found if watch.fleet.scenario.routing is Routing.GATEWAY else _past_our_gateways(found, series)
+
+
+def _past_our_gateways(found: law.Signals, series: "_Series") -> law.Signals:
+    """What is left where another router sends the requests, as `observe` has it: arrivals are what the prefill replicas
+    finish, whoever waits does so inside the engines, nobody tells of lengths, and nobody judges."""
+    ready = [r for r in found.replicas if r.phase is law.Phase.READY]
+    front = AGGREGATED if AGGREGATED in found.asked else PREFILL
+    tokens, prompts = series.total("prefill_tokens", front), series.total("prefills", front)
+    return replace(
+        found,
+        by_engines=True,
+        uncached_rate=tokens,
+        request_rate=prompts,
+        mean_uncached=tokens / prompts if tokens is not None and prompts else found.mean_uncached,
+        mean_prompt=None,
+        mean_output=None,
+        prefill_queue=sum(r.waiting or 0.0 for r in ready if r.role != DECODE),
+        prefill_queue_tokens=0.0,
+        decode_queue=sum(r.waiting or 0.0 for r in ready if r.role == DECODE),
+        ttft_met=None,
+        ttft_judged=None,
     )
 
 
@@ -117,6 +141,7 @@ def _replica(member: Member, series: _Series) -> law.Replica:
         kv_use=None if pod is None else pod.kv_use,
         step_seconds=step,
         passes=_passes(member, series),
+        prefill_rate=_prefill_rate(member, series),
         start=start,
     )
 
@@ -128,6 +153,11 @@ def _passes(member: Member, series: _Series) -> law.Passes | None:
     if member.role == DECODE or not count or not seconds or tokens is None:
         return None
     return law.Passes(tokens=tokens / count, seconds=seconds / count, count=count * TICK_SECONDS / series.span)
+
+
+def _prefill_rate(member: Member, series: _Series) -> float | None:
+    tokens = None if member.role == DECODE else series.rise(member.replica.name, "prefill_tokens")
+    return tokens / series.span if tokens is not None and series.span else None
 
 
 def _recent(arrived: tuple[float, ...]) -> float:
