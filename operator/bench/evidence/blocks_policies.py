@@ -25,6 +25,11 @@ def frontier(found: Found) -> str:
 def policies(found: Found) -> str:
     """Behind the routers of others, one after the other."""
     parts = [f"### Behind {TITLES[router]}\n{compared(rows)}" for router, rows in found["routers"].items()]
+    loads = list(next(iter(found["holdout"].values()))["traces"])
+    rows = [(TITLES[router], law["lowest"], law["accelerator_hours"], *(pair(law["traces"][name]) for name in loads))
+            for router, law in found["holdout"].items()]  # fmt: skip
+    heads = ("ours on the hold-out loads, behind", "lowest", "hours in all", *loads)
+    parts.append(f"### Loads that nobody looked at\n{table(heads, rows)}")
     return "\n".join(parts) + "\n![One setting for five traces, by router](policies.svg)\n"
 
 

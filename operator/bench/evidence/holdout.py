@@ -9,7 +9,7 @@ from typing import Any
 from steelyard.decide.queue.judge import Objectives
 from steelyard.sim.engine import Engine
 from steelyard.sim.requests import Arrival
-from steelyard.sim.scenario import DECODE, PREFILL
+from steelyard.sim.scenario import DECODE, PREFILL, Routing
 
 from bench.evidence import data, parallel, standing
 from bench.evidence.engines import CLASS_32B, DYNAMO
@@ -51,6 +51,11 @@ def compare() -> dict[str, Any]:
     below = [row["load"] for row in rows if row["attainment"] < WANTED]
     return {"name": "holdout", "ok": True, "worst": found["lowest"], "wanted": WANTED, "below": below, "law": found,
             "rows": [{**row, **_rounded(row)} for row in rows]}  # fmt: skip
+
+
+def law(router: Routing) -> dict[str, Any]:
+    """The law's figures on all of them behind another router."""
+    return standing.figures(parallel.each([partial(play, load, LAW, router=router) for load in LOADS]), LOADS)
 
 
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:

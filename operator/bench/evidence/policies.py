@@ -9,7 +9,7 @@ from typing import Any
 
 from steelyard.sim.scenario import Routing
 
-from bench.evidence import standing
+from bench.evidence import holdout, standing
 from bench.evidence.rivals import SETTINGS, WANTED, behind
 from bench.evidence.settings import TRACES, Setting
 
@@ -22,5 +22,6 @@ def compare(
     """All of it, by router. It is reported whatever it is: `ok` says that the law ran everywhere; who beats it is named."""
     found = {router.value: standing.lines(behind(router, traces, count), traces) for router in routers}
     beaten = {router: standing.beating(rows) for router, rows in found.items()}
+    elsewhere = {router.value: holdout.law(router) for router in routers}
     return {"name": "policies", "ok": True, "worst": min(rows[0]["lowest"] for rows in found.values()), "wanted": WANTED,
-            "beaten_by": beaten, "routers": found}  # fmt: skip
+            "beaten_by": beaten, "routers": found, "holdout": elsewhere}  # fmt: skip

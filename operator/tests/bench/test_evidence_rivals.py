@@ -155,8 +155,9 @@ def test_fixed_sizes_of_hindsight_beat_the_law_too(law, static, beaten, because)
 )
 def test_a_page_tells_of_losses(cheap, said):
     rows = standing.lines(runs(((0.5, 9.0), (0.5, 9.0)), (cheap, (0.96, 0.9))), TRACES)
-    found = {"routers": {"wspt": rows}}
+    found = {"routers": {"wspt": rows}, "holdout": {"wspt": rows[0]}}
     text = blocks_policies.policies(found)
+    assert "ours on the hold-out loads" in text
     assert said in text
     assert "Behind Dynamo's queue" in text
     assert text.count("\n| hpa-queue") == 4, "single, who waits, tuned, carried"

@@ -205,10 +205,9 @@ def test_feedback(met: float, judged: float, waits: bool, starting: bool, direct
 
 def test_what_was_learnt_survives_being_stored() -> None:
     sums = fits.learn(Sums(), passes(PRIOR.prefill, [100.0, 2000.0, 8000.0] * 9), 5.0)
-    learnt = Learnt(1.25, sums, Sums(), StartUp(1.0, 20.0, 39.0), 3, NOW, 8000.0)
+    learnt = Learnt(1.25, sums, Sums(), StartUp(1.0, 20.0, 39.0), 3, NOW)
     again = stored.read(stored.manifest(learnt))
     assert (again.beta, again.start, again.start_samples, again.start_until) == (1.25, learnt.start, 3, NOW)
-    assert again.full_velocity == 8000.0
     before, after = model(prefill=learnt.prefill), model(prefill=again.prefill)
     assert after.prefill_seconds([3000]) == pytest.approx(before.prefill_seconds([3000]), rel=1e-3)
 

@@ -110,6 +110,8 @@ def test_exact_windows_come_before_rates() -> None:
     assert found.mean_uncached == 6000 / 240, "per request of the same four minutes"
 
 
+PAST_US: Mapping[str, Mapping[str, float | None]] = {name: {"": 0} for name in ("arrivals", "arrived", "uncached")}
+
 CASES: tuple[tuple[str, str, dict[str, Any], dict[str, Any]], ...] = (
     (
         "A01",
@@ -263,22 +265,41 @@ CASES: tuple[tuple[str, str, dict[str, Any], dict[str, Any]], ...] = (
         {"ttft_met": 0.0, "ttft_judged": 0.0},
     ),
     (
-        "no gateway of ours",
-        "arrivals are what the prefill replicas take in",
+        "no gateway of ours is ready",
+        "arrivals are what the prefill replicas finish",
         {"of": pods(gateways=())},
-        {"request_rate": 2.0, "uncached_rate": 1400.0, "mean_uncached": 700.0, "prefill_queue": 0.0},
+        {"request_rate": 2.0, "uncached_rate": 1400.0, "mean_uncached": 700.0, "prefill_queue": 0.0, "by_engines": False},
     ),
     (
         "another router",
-        "no gateway of ours has seen a request in its four minutes, and prefill replicas work: arrivals are what these take in",
-        {"arrivals": (0.0,) * 960, "change": {"arrived": {"": 0}, "uncached": {"": 0}}},
+        "no gateway of ours has counted a request in its four minutes, and prefill replicas work: arrivals are what these finish",
+        {"arrivals": (0.0,) * 960, "change": PAST_US},
         {"arrivals": None, "request_rate": 2.0, "uncached_rate": 1400.0, "mean_uncached": 700.0, "by_engines": True,
          "p-0.prefill_rate": 1400.0, "d-0.prefill_rate": None},
     ),
     (
+        "hopeless prompts alone",
+        "the windows leave them out, the counter does not: they came through our gateway",
+        {"arrivals": (0.0,) * 960},
+        {"by_engines": False, "request_rate": 2.0},
+    ),
+    (
+        "another router, and a young replica",
+        "what it does is not known yet: nothing is, but the requests still come past us",
+        {"arrivals": (0.0,) * 960, "change": PAST_US, "of": pods(P0, D0, engine("p-1", "prefill", created=NOW - 5)),
+         "kept": replace(STEADY, passed_by=True)},
+        {"by_engines": True, "arrivals": None, "uncached_rate": None},
+    ),
+    (
+        "a gateway counts again",
+        "the other router is gone",
+        {"arrivals": (0.0,) * 959 + (9.0,), "change": PAST_US, "kept": replace(STEADY, passed_by=True)},
+        {"by_engines": False, "uncached_rate": 9.0 / 15},
+    ),
+    (
         "idle behind our gateway",
         "the same where no replica works: nothing arrives",
-        {"arrivals": (0.0,) * 960, "change": {"arrived": {"": 0}, "uncached": {"": 0}, "prefills": {"p-0": 0}}},
+        {"arrivals": (0.0,) * 960, "change": {**PAST_US, "prefills": {"p-0": 0}}},
         {"arrivals": (0.0,) * 960, "request_rate": 0.0, "uncached_rate": 0.0, "by_engines": False},
     ),
     (

@@ -2,7 +2,7 @@
 
 Roles come from the API server and never from a metric; rows of pods that do not exist are never looked at. A sum over pods
 is unknown as soon as one part of it is. Where another router sends requests past our gateways, arrivals are what the prefill
-replicas take in.
+replicas finish.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,6 +32,7 @@ class Kept:
     pod: str = ""  # whose samples are timed
     sampled: float = 0.0  # when the newest one was taken
     gaps: tuple[float, ...] = ()
+    passed_by: bool = False  # by requests that another router sends
 
     @property
     def interval(self) -> float | None:
@@ -58,9 +59,10 @@ def signals(
     ages = _ages(pods, readings, now)
     asked, kept = span_of(kept.interval), _timed(kept, ages, now)
     look = _Look(pods, readings, kept, ages, now, asked)
-    if look.passed_by(arrivals):
+    kept = replace(kept, passed_by=look.passed_by(arrivals))
+    if kept.passed_by:
         pods, arrivals = replace(pods, gateways=()), None
-        look = _Look(pods, readings, kept, ages, now, asked)
+    look = _Look(pods, readings, kept, ages, now, asked)
     kept = look.lengths(arrivals)
     replicas = tuple(look.replica(engine, tick_seconds) for engine in pods.engines)
     by_gateway = look.arrivals_known()
@@ -83,7 +85,7 @@ def signals(
         prefill_queue=look.queue(replicas, "queued_requests", PREFILL, (PREFILL, AGGREGATED)),
         prefill_queue_tokens=look.in_gateways("queued_tokens", PREFILL),
         decode_queue=look.queue(replicas, "queued_requests", DECODE, (DECODE,)),
-        by_engines=not pods.gateways,
+        by_engines=kept.passed_by,
         ttft_met=judged[0] if judged else None,
         ttft_judged=judged[1] if judged else None,
     )
@@ -133,13 +135,16 @@ class _Look:
         self._span = asked
 
     def passed_by(self, arrivals: tuple[float, ...] | None) -> bool:
-        """Whether requests reach the prefill replicas from elsewhere: no gateway has seen one for minutes, and they work."""
-        return (
-            bool(self._pods.gateways)
-            and arrivals is not None
-            and not any(arrivals)
-            and bool(self._on_prefill("prefills"))
-        )
+        """Whether requests reach the prefill replicas from elsewhere: no gateway has counted one for minutes, and they work.
+
+        From then on until a gateway counts one: a replica that is too young to have rates changes nothing.
+        """
+        counted = self._readings.value("arrivals", *self._key)
+        if not self._pods.gateways or counted or (arrivals is not None and any(arrivals)):
+            return False
+        if self._kept.passed_by:
+            return True
+        return counted == 0 and arrivals is not None and bool(self._on_prefill("prefills"))
 
     def lengths(self, arrivals: tuple[float, ...] | None) -> Kept:
         """Means of lengths; in an idle time there is none, and the last known one stays (A02)."""

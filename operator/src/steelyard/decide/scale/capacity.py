@@ -8,7 +8,7 @@ from steelyard.decide.scale import fits
 from steelyard.decide.scale.decision import Learnt
 from steelyard.decide.scale.signals import Engine, Objectives
 
-MOST_OVER_PRIOR = 10.0  # of a velocity: a fit of few terms can make the shortest pass the fastest, without limit
+FURTHEST = 10.0  # times off its prior a velocity may be: a fit of few terms can make the shortest pass the fastest, without limit
 VELOCITY_SHARE = 0.9  # of the best pass: passes are not all of the best size
 STEP_SHARE = 0.95  # of the TPOT objective
 KV_SHARE = 0.85  # of KV capacity: sequences grow while they run
@@ -55,13 +55,11 @@ class Capacity:
         return held / self.model.decode_step_seconds(held, context)
 
 
-def capacity(engine: Engine, learnt: Learnt, objectives: Objectives) -> Capacity:
-    """Put the prior and what was learnt together."""
+def capacity(engine: Engine, learnt: Learnt, objectives: Objectives, most: float = inf) -> Capacity:
+    """Put the prior and what was learnt together; `most` tokens per second are what full replicas were seen to do."""
     model = fits.fitted(engine.prior, learnt.prefill, learnt.decode, engine.max_batch_tokens, engine.max_sequences)
     beforehand = fits.best_velocity(engine.prior.prefill, engine.max_batch_tokens)
     best = fits.best_velocity(model.prefill, engine.max_batch_tokens)
-    velocity = VELOCITY_SHARE * min(best, MOST_OVER_PRIOR * beforehand)
-    if learnt.full_velocity is not None:
-        velocity = min(velocity, learnt.full_velocity)
+    velocity = min(VELOCITY_SHARE * min(best, FURTHEST * beforehand), max(most, beforehand / FURTHEST))
     guessed = engine.guessed and learnt.decode.samples < fits.ENOUGH_SAMPLES
     return Capacity(model, velocity, engine.max_sequences, objectives.tpot, guessed)

@@ -45,7 +45,6 @@ class Learnt:
     start: StartUp | None = None  # smoothed, by phase
     start_samples: int = 0
     start_until: float = 0.0  # replicas that were ready by then are in `start`
-    full_velocity: float | None = None  # tokens per second of a prefill replica in which somebody always waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,6 @@ class Tick:
     time: float
     uncached_rate: float | None
     decode_need: float
-    waiting: float | None = None  # prompt tokens that waited inside prefill replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +63,22 @@ class Conversion:
     source: str
     target: str
     since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """How many prompts waited inside each ready prefill replica at one tick."""
+
+    time: float
+    waiting: Mapping[str, float]  # by pod
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """Tokens per second of a prefill replica in which somebody always waits, as last measured."""
+
+    velocity: float
+    time: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +92,9 @@ class Memory:
     no_role_change_until: float = 0.0  # after one that was not confirmed
     scarce_until: Mapping[str, float] = field(default_factory=dict)  # pool → no growth before
     grew: Mapping[str, float] = field(default_factory=dict)  # pool → when it was last asked to grow
+    queues: tuple[Queues, ...] = ()  # of the last half minute, oldest first; where only engines tell of the requests
     full_since: Mapping[str, float] = field(default_factory=dict)  # pod → since when somebody waited in it at each tick
+    full: Full | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,7 @@ def decode_need(signals: Signals, replicas: tuple[Replica, ...], capacity: Capac
     running = counted * len(replicas) / len(known) if known else 0.0
     context = _context(signals, known, capacity)
     held = capacity.held(context)
-    way = ceil(QUEUE_SECONDS * (signals.request_rate or 0.0))
-    waits = max(0.0, (signals.decode_queue or 0.0) - way)
+    waits = waiting(signals)
     now = (running + waits) / held
     step = capacity.model.decode_step_seconds(max(1.0, running / max(1, len(replicas))), context)
     total = now + growth(signals, step, start) / held
@@ -53,6 +52,11 @@ def decode_need(signals: Signals, replicas: tuple[Replica, ...], capacity: Capac
         total = max(total, signals.generated_rate / capacity.token_rate(held, context))
     partial = len(known) < len(replicas) or None in (signals.decode_queue, signals.generated_rate, signals.request_rate)
     return Decode(now, total, context, held, waits, partial)
+
+
+def waiting(signals: Signals) -> float:
+    """Requests that wait for decode, beyond those that are merely on their way."""
+    return max(0.0, (signals.decode_queue or 0.0) - ceil(QUEUE_SECONDS * (signals.request_rate or 0.0)))
 
 
 def growth(signals: Signals, step: float, start: float) -> float:

@@ -7,9 +7,9 @@ from steelyard.decide.scale import changes, learning, loss, unseen
 from steelyard.decide.scale.capacity import Capacity, capacity
 from steelyard.decide.scale.census import Census, count, deadline_seconds
 from steelyard.decide.scale.decision import Memory, Tick
-from steelyard.decide.scale.demand import Decode, decode_need
+from steelyard.decide.scale.demand import Decode, decode_need, waiting
 from steelyard.decide.scale.prefill import Prefill, patience_of, prefill
-from steelyard.decide.scale.signals import Service, Signals
+from steelyard.decide.scale.signals import Replica, Service, Signals
 from steelyard.decide.scale.split import FILL
 from steelyard.decide.scale.windows import Kept, Spans, most
 
@@ -75,19 +75,17 @@ def scene(service: Service, signals: Signals, memory: Memory) -> Scene:
     elapsed = signals.time - memory.ticks[-1].time if memory.ticks else learning.TICK_SECONDS
     learnt = learning.learn(memory.learnt, signals, service.engines, elapsed)
     past = signals.by_engines
-    full = unseen.full_since(memory.full_since, signals) if past else {}
-    if past and AGGREGATED not in roles:
-        learnt = unseen.learn(learnt, full, signals, PREFILL, elapsed)
     reading = service.engines.get(PREFILL) or service.engines[roles[0]]
     writing = service.engines.get(DECODE) or reading
     start = learning.start_seconds(learnt, max(e.start_seconds for e in service.engines.values()))
     census = count(signals, deadline_seconds(start, learnt.start_samples), memory.grew)
-    reads, writes = capacity(reading, learnt, service.objectives), capacity(writing, learnt, service.objectives)
+    memory = _engines_tell(memory, signals, census) if past else replace(memory, queues=(), full_since={}, full=None)
+    most_of_full = unseen.most(memory.full, signals.time)
+    reads = capacity(reading, learnt, service.objectives, most_of_full)
+    writes = capacity(writing, learnt, service.objectives)
 
     fresh = is_fresh(signals)
-    prefilling_now = [r for r in census.ready if r.role != DECODE]
-    waiting = unseen.waiting_tokens(signals, prefilling_now) if past else None
-    signals = unseen.with_queues(signals, memory.ticks, waiting)
+    signals = unseen.with_queues(signals, memory.queues) if past else signals
     first = reads.model.prefill_seconds([signals.mean_uncached or 0.0])
     decoders = [r for r in census.ready if r.role != PREFILL or r.name in memory.conversions]
     decode = decode_need(signals, tuple(decoders), writes, start) if fresh else None
@@ -95,13 +93,14 @@ def scene(service: Service, signals: Signals, memory: Memory) -> Scene:
         waits, starting = decode.waits > 0, bool(census.coming or census.unborn)
         objectives, patience = service.objectives, patience_of(service, first)
         if past and patience is not None:
-            share = unseen.late(signals, prefilling_now, reads.velocity, patience)
-            beta = unseen.feedback(learnt.beta, share, objectives.allowed_loss, elapsed, starting=starting)
+            share = unseen.late(signals, _front(census), reads.velocity, patience)
+            beta = unseen.feedback(learnt.beta, share, objectives.allowed_loss, elapsed, elsewhere=waits or starting)
         else:
-            beta = learning.feedback(learnt.beta, signals, objectives, elapsed, decode_waits=waits, starting=starting)
+            beta = min(learnt.beta, learning.BETA_MOST)
+            beta = learning.feedback(beta, signals, objectives, elapsed, decode_waits=waits, starting=starting)
         learnt = replace(learnt, beta=beta)
     horizon = min(MOST_HORIZON_SECONDS, max(LEAST_HORIZON_SECONDS, STARTS * start))
-    ticks = _ticks(memory.ticks, signals, decode, AGGREGATED in service.limits.roles, horizon, waiting)
+    ticks = _ticks(memory.ticks, signals, decode, AGGREGATED in service.limits.roles, horizon)
     arrived = prefilling = None
     if fresh and ticks:
         arrived = loss.load(signals.arrivals, ticks, horizon)
@@ -113,7 +112,6 @@ def scene(service: Service, signals: Signals, memory: Memory) -> Scene:
         ticks=ticks,
         conversions=moved.pending,
         no_role_change_until=moved.paused_until,
-        full_since=full,
     )
     have = {role: census.have(role) for role in roles}
     seen = Scene(
@@ -131,6 +129,20 @@ def scene(service: Service, signals: Signals, memory: Memory) -> Scene:
         prefilling,
     )
     return seen if memory.needs else replace(seen, memory=replace(remembered, needs=_seed(seen)))
+
+
+def _front(census: Census) -> list[Replica]:
+    """The ready replicas that prompts come to."""
+    return [replica for replica in census.ready if replica.role != DECODE]
+
+
+def _engines_tell(memory: Memory, signals: Signals, census: Census) -> Memory:
+    """Add what the engines tell of requests that no gateway of ours sees. An aggregated replica that is full shows no speed of
+    prefill: it shares its time with decode. So does one that holds prompts back because decode is full."""
+    since = unseen.full_since(memory.full_since, signals, PREFILL)
+    full = memory.full if waiting(signals) else unseen.full(memory.full, since, signals, PREFILL)
+    seen = unseen.queues(memory.queues, signals, _front(census))
+    return replace(memory, queues=seen, full_since=since, full=full)
 
 
 def _spans(service: Service, start: float) -> Spans:
@@ -153,12 +165,7 @@ def _seed(seen: Scene) -> dict[str, Kept]:
 
 
 def _ticks(
-    before: tuple[Tick, ...],
-    signals: Signals,
-    decode: Decode | None,
-    single: bool,
-    horizon: float,
-    waiting: float | None,
+    before: tuple[Tick, ...], signals: Signals, decode: Decode | None, single: bool, horizon: float
 ) -> tuple[Tick, ...]:
     """Add this tick's decode need, in replicas that decode takes at that time (shared ones: a fraction)."""
     now = signals.time
@@ -169,4 +176,4 @@ def _ticks(
         kept.pop()
     need = decode.total / FILL
     taken = need if single else float(max(1, -int(-(need - 1e-9) // 1)))
-    return (*kept, Tick(now, signals.uncached_rate, taken, waiting))
+    return (*kept, Tick(now, signals.uncached_rate, taken))

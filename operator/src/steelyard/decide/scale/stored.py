@@ -25,8 +25,6 @@ def manifest(learnt: Learnt) -> dict[str, Any]:
                 "products": [_short(value) for value in sums.products],
                 "samples": _short(sums.samples),
             }
-    if learnt.full_velocity is not None:
-        data["full_velocity"] = _short(learnt.full_velocity)
     if learnt.start is not None:
         start = learnt.start
         data["start"] = {
@@ -41,7 +39,7 @@ def manifest(learnt: Learnt) -> dict[str, Any]:
 
 def read(data: Mapping[str, Any]) -> Learnt:
     """Read what `manifest` gave; each part that is not in its form, or not possible, is as if never learnt."""
-    beta, full = (_number(data.get(name)) for name in ("beta", "full_velocity"))
+    beta = _number(data.get("beta"))
     start = data.get("start")
     phases = [_number(start.get(k)) for k in ("scheduling", "loading", "warming")] if isinstance(start, Mapping) else []
     known = [value for value in phases if value is not None and value >= 0]
@@ -53,7 +51,6 @@ def read(data: Mapping[str, Any]) -> Learnt:
         beta=min(BETA_MOST, max(BETA_LEAST, beta)) if beta is not None else Learnt().beta,
         prefill=_sums(data.get("prefill")),
         decode=_sums(data.get("decode")),
-        full_velocity=full if full is not None and full > 0 else None,
         start=StartUp(*known) if whole else None,
         start_samples=max(1, int(samples or 1)) if whole else 0,
         start_until=(until or 0.0) if whole else 0.0,

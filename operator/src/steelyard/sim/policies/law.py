@@ -26,19 +26,23 @@ class Law:
     def __init__(self, asked: law.Service) -> None:
         self.asked = asked
         self.memory = Memory()
+        self.mean_uncached: float | None = None
         self.last: Decision | None = None
         self.ruled: dict[str, int] = {}
 
     def tick(self, now: float, watch: Watch) -> Action | None:
         """Decide as the operator does."""
-        decision = decide(self.asked, look(now, watch), self.memory)
+        found = look(now, watch, self.mean_uncached)
+        self.mean_uncached = found.mean_uncached
+        decision = decide(self.asked, found, self.memory)
         self.memory, self.last = decision.memory, decision
         self.ruled[decision.ruled] = self.ruled.get(decision.ruled, 0) + 1
         return Action(decision.pools, decision.relabel, decision.remove) if decision.act else None
 
 
-def look(now: float, watch: Watch) -> law.Signals:
-    """Fill the law's signals as `observe` fills them: the same spans, the same rules of what is unknown."""
+def look(now: float, watch: Watch, mean_uncached: float | None = None) -> law.Signals:
+    """Fill the law's signals as `observe` fills them: the same spans, the same rules of what is unknown. `mean_uncached` is
+    what the last look found."""
     newest, before = watch.newest, watch.before(SPAN_SECONDS)
     arrived = watch.arrivals(now)
     series = _Series(newest.pods if newest else {}, before.pods if before else {}, watch.span(SPAN_SECONDS))
@@ -64,10 +68,12 @@ def look(now: float, watch: Watch) -> law.Signals:
         ttft_met=watch.increase("ttft_met", JUDGED_SECONDS) if before is not None else None,
         ttft_judged=watch.increase("ended", JUDGED_SECONDS) if before is not None else None,
     )
-    return found if watch.fleet.scenario.routing is Routing.GATEWAY else _past_our_gateways(found, series)
+    return (
+        found if watch.fleet.scenario.routing is Routing.GATEWAY else _past_our_gateways(found, series, mean_uncached)
+    )
 
 
-def _past_our_gateways(found: law.Signals, series: "_Series") -> law.Signals:
+def _past_our_gateways(found: law.Signals, series: "_Series", mean_uncached: float | None) -> law.Signals:
     """What is left where another router sends the requests, as `observe` has it: arrivals are what the prefill replicas
     finish, whoever waits does so inside the engines, nobody tells of lengths, and nobody judges."""
     ready = [r for r in found.replicas if r.phase is law.Phase.READY]
@@ -78,7 +84,7 @@ def _past_our_gateways(found: law.Signals, series: "_Series") -> law.Signals:
         by_engines=True,
         uncached_rate=tokens,
         request_rate=prompts,
-        mean_uncached=tokens / prompts if tokens is not None and prompts else found.mean_uncached,
+        mean_uncached=tokens / prompts if tokens is not None and prompts else mean_uncached,
         mean_prompt=None,
         mean_output=None,
         prefill_queue=sum(r.waiting or 0.0 for r in ready if r.role != DECODE),
