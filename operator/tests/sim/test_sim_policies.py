@@ -5,6 +5,7 @@ from sim_worlds import Checked, scenario
 from steelyard.sim import spec
 from steelyard.sim.engine import Engine
 from steelyard.sim.policies.choose import RIVALS, choose
+from steelyard.sim.policies.law import look
 from steelyard.sim.policies.policy import Static
 from steelyard.sim.run import control, simulate
 from steelyard.sim.scenario import DECODE, PREFILL, Failure, Routing
@@ -103,3 +104,22 @@ def test_a_dead_replica_costs_only_those_whose_answer_had_begun():
     assert result.record.retries > 0
     assert 0 < result.record.failed < len(load) / 10
     assert result.starts == 3, "each is replaced in its pool"
+
+
+def test_behind_another_router_the_law_is_told_what_engines_tell_and_grows_by_it():
+    """One prefill replica for three times what it can do: it finishes what it can, its queue says the rest."""
+    given = scenario(1, 1, engine=ENGINE, startup_seconds=30, routing=Routing.LEAST_LOADED)
+    told = []
+
+    class Told(Diary):
+        def tick(self, now, watch):
+            told.append((look(now, watch), watch.rate("uncached_tokens", 20.0)))
+            return super().tick(now, watch)
+
+    diary = Told(policy("ours", given))
+    control(World(given), diary, list(steady(Load(rate=30, prompt=900, answer=20), 90, seed=6)))
+    early = [(found, arriving) for found, arriving in told if 25 <= found.time <= 30]
+    assert early
+    assert all(found.by_engines and found.arrivals is None and found.ttft_judged is None for found, _ in early)
+    assert all(found.uncached_rate < 0.6 * arriving for found, arriving in early), "not what arrives at the router"
+    assert max(pools[PREFILL] for _, pools, _, _ in diary.notes if PREFILL in pools) >= 4
