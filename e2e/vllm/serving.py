@@ -1,8 +1,9 @@
-"""Services of real vLLM on a cluster of this machine, for scenarios: manifests, pods, and what pods say of themselves."""
+"""Services of real vLLM on a cluster of the local machine, for scenarios: manifests, pods, and what pods say of themselves."""
 
 from __future__ import annotations
 
 import json
+import secrets
 import sys
 import time
 from collections.abc import Iterator
@@ -11,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from steelyard.api.labels import DECODE, ENGINE_PORT, GATEWAY_PORT, POOL, PREFILL, SERVICE
 
+from e2e.cluster.local.cluster import LocalCluster
 from e2e.platform import Platform
 from e2e.vllm import models
 
@@ -81,7 +84,7 @@ class Service:
 
 
 def claims(namespace: str, folder: str) -> list[dict[str, Any]]:
-    """The folder of models as a claim, which the local cluster's nodes see in this machine's files, and an empty claim."""
+    """The folder of models as a claim, which a local cluster's nodes see among the local machine's files, and an empty claim."""
     shared = {"accessModes": ["ReadOnlyMany"], "storageClassName": ""}
     whole = {**shared, "capacity": {"storage": "2Gi"}, "hostPath": {"path": folder, "type": "Directory"}}
     found = {**shared, "volumeName": namespace, "resources": {"requests": {"storage": "2Gi"}}}
@@ -131,7 +134,15 @@ def _say(text: str) -> None:
 
 @contextmanager
 def serving(platform: Platform, namespace: str, folder: str, services: list[dict[str, Any]]) -> Iterator[list[Service]]:
-    """Services in a namespace that admits restricted pods alone, once all of them answer."""
+    """Services in a namespace that admits restricted pods alone, once all of them answer.
+
+    Its name begins with `namespace`; the rest is new each time, since what an earlier run left takes a while to go.
+    """
+    if not isinstance(platform.cluster, LocalCluster):
+        pytest.skip(
+            "END-TO-END SKIPPED: the models are a folder of the local machine, which only a local cluster's nodes see"
+        )
+    namespace = f"{namespace}-{secrets.token_hex(3)}"
     platform.make_namespace(namespace)
     platform.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted", "--overwrite")
     items = [*claims(namespace, folder), *services]
