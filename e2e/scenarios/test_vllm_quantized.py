@@ -31,18 +31,23 @@ JOB = {
 
 
 @pytest.fixture(scope="module")
-def image(platform: Platform) -> str:
-    """vLLM's image, on every node; the operator is told where the quantizer's is."""
+def image(platform: Platform) -> Iterator[str]:
+    """vLLM's image, on every node; meanwhile the operator is told where the quantizer's is."""
     archives = build_archives(["vllm", "quantize"])
     platform.cluster.load(list(archives.values()))
     vllm, quantize = archives
-    tag = quantize.rpartition(":")[2]
+    quantizes_by(platform, quantize.rpartition(":")[2])
+    yield vllm
+    quantizes_by(platform, "")
+
+
+def quantizes_by(platform: Platform, tag: str) -> None:
+    """Tell the operator the tag of the quantizer's image; without one it is the chart's."""
     wait = ["-n", SYSTEM_NAMESPACE, "--reuse-values", "--wait", "--timeout", "3m"]
     platform.helm(
         "upgrade", "steelyard", str(CHARTS / "steelyard"), *wait, "--set-string", f"images.quantize.tag={tag}"
     )
     platform.wait_for("the operator with the earlier image to be gone", lambda: replaced(platform))
-    return vllm
 
 
 @pytest.fixture(scope="module")
