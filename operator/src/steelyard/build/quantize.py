@@ -21,7 +21,7 @@ HOPELESS = (1, 2)  # exit statuses of steelyard-quantize: the model or the recip
 
 
 def job(service: InferenceService, order: Order, site: Site) -> Body:
-    """Build one order's Job. `decide/accept.py` has seen to it that the installation has an image for it."""
+    """Build one order's Job. `decide/installation.py` has seen to it that the installation has an image for it."""
     model = source_weights(service, site, fetched=True)
     volumes = [*model.volumes, {"name": "tmp", "emptyDir": {}}]
     held = [volume for volume in volumes if volume.get("persistentVolumeClaim", {}).get("claimName") == order.claim]

@@ -12,6 +12,9 @@ no spike. Ranks of one pod are told apart by RANK; labels of the scraper are not
 | KV use | share, 0 to 1 (never percent, whatever the name says) | share | share |
 | a decode step | between two tokens | between two tokens | a request's mean between two tokens |
 | ranks | `engine` | `dp_rank` | one page tells of the first rank alone |
+| counters of tokens grow | at each step | when a request has finished | likewise |
+
+So what SGLang and TensorRT-LLM compute and generate a second lags by about a request's length: with long answers load is seen late.
 """
 
 from dataclasses import dataclass
