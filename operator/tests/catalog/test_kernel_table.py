@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from steelyard.catalog import formats, kernels, versions
+from steelyard.catalog.engines import version_told
 from steelyard.catalog.kernels import KERNELS, Asked, Kernel
 from steelyard.catalog.versions import Range
 
@@ -79,6 +80,24 @@ def test_rows_are_whole(row: Kernel) -> None:
 )  # fmt: skip
 def test_versions_of_images(image: str | None, version: tuple[int, ...] | None) -> None:
     assert versions.of_image(image) == version
+
+
+@pytest.mark.parametrize(
+    ("engine", "image", "version"),
+    [
+        ("vllm", "vllm/vllm-openai:v0.33.2-cu130", (0, 33, 2)),
+        ("vllm", "nvcr.io/nvidia/vllm:25.09-py3", None),
+        ("vllm", "mirror/vllm:2026.11.3", None),
+        ("sglang", "mirror/sglang:v0.6.0", (0, 6, 0)),
+        ("tensorrt-llm", "mirror/tensorrt-llm:1.3.0rc4", (1, 3, 0)),
+        ("tensorrt-llm", "mirror/tensorrt-llm:25.09", None),
+        ("llama-cpp", "mirror/engine:1.2", None),
+    ],
+)
+def test_a_tag_is_believed_where_it_can_be_the_engines_version(
+    engine: str, image: str, version: tuple[int, ...] | None
+) -> None:
+    assert version_told(engine, image) == version
 
 
 def test_ranges() -> None:

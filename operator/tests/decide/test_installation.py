@@ -43,6 +43,8 @@ VERSIONS = [
     ({"version": "0.33.0"}, {"vllm": "mirror/vllm:v0.33.2"}, None, "the installation's is that one"),
     ({"version": "0.32.0"}, {"vllm": "mirror/vllm:v0.33.2"}, "mirror/vllm:v0.33.2", "and not this one"),
     ({"version": "0.33.0"}, {"vllm": "mirror/vllm:ours"}, None, "a tag that tells nothing contradicts nothing"),
+    ({"version": "0.33.0"}, {"vllm": "nvcr.io/nvidia/vllm:25.09-py3"}, None, "a month is no version"),
+    ({"version": "0.33.0"}, {"vllm": "mirror/vllm:2026.11.3"}, None, "nor is a mirror's own count"),
     ({"version": "0.33.0", "image": "mine:v0.32.0"}, {}, None, "of an image of the user's own the written word counts"),
 ]
 
@@ -65,6 +67,10 @@ def test_a_written_version_is_that_of_the_image(
         ("mirror/vllm:v0.33.2", {"version": "0.32.0"}, "--no-enable-prefix-caching"),
         ("mirror/vllm:v0.33.2", {"image": "mine:1"}, "--no-enable-prefix-caching"),
         ("mirror/vllm:ours", {}, "--no-enable-prefix-caching"),
+        ("nvcr.io/nvidia/vllm:25.09-py3", {}, "--no-enable-prefix-caching"),
+        ("mirror/vllm:2026.11.3", {}, "--no-enable-prefix-caching"),
+        ("mirror/vllm:2026.11.3", {"version": "0.33.0"}, "--disable-prefix-caching"),
+        ("mirror/vllm:ours", {"image": "nvcr.io/nvidia/vllm:25.09-py3"}, "--no-enable-prefix-caching"),
     ],
 )
 def test_flags_are_those_of_the_installations_image(named: str, engine: dict[str, Any], off: str) -> None:
@@ -77,3 +83,4 @@ def test_only_what_nobody_says_is_read_from_the_image() -> None:
     of = service(BASES["vllm"])
     assert as_installed(of, {"vllm": "mirror/vllm:v0.33.2-cu130"}).spec.engine.version == "0.33.2"
     assert as_installed(of, {"sglang": "mirror/sglang:v0.6.0"}) is of
+    assert as_installed(of, {"vllm": "nvcr.io/nvidia/vllm:25.09-py3"}) is of, "a month"

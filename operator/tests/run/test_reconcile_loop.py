@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from engine_bodies import BASES
 from memory_api import MemoryApi
-from operator_bodies import SITE, service_body, simulated
+from operator_bodies import SITE, merged, service_body, simulated
 from steelyard.api.labels import PAUSED, RENDER, SERVICE
 from steelyard.catalog.accelerators import ACCELERATORS
 from steelyard.decide.site import Site
@@ -193,6 +195,30 @@ def test_an_invalid_spec_keeps_the_last_good_children_and_creates_nothing() -> N
     world.respec({"accelerator": "h200"})
     world.reconcile()
     assert world.condition("Accepted") == ("True", "Valid")
+
+
+def test_an_upgrade_that_brings_another_engine_takes_nothing_from_a_service_that_runs() -> None:
+    """A written version is held against the image only where something is rendered anew."""
+    world = World(
+        merged(BASES["vllm"], {"engine": {"version": "0.32.0"}, "decode": {"replicas": {"min": 1, "max": 4}}})
+    )
+    world.settle()
+    world.site = replace(SITE, engine_images={"vllm": "mirror/vllm:v0.33.2"})
+    world.respec({"decode": {"replicas": {"min": 3}}})
+    world.reconcile()
+    assert world.condition("Accepted") == ("True", "Valid")
+    assert world.api.body("Deployment", "chat-decode")["spec"]["replicas"] == 3
+    children = world.api.kinds()
+    world.respec({"model": {"contextLength": 8192}})
+    world.reconcile()
+    assert world.condition("Accepted") == ("False", "InvalidSpec")
+    assert "mirror/vllm:v0.33.2" in world.message("Accepted")
+    assert world.api.kinds() == children
+    world.respec({"engine": {"version": None}})
+    world.reconcile()
+    assert world.condition("Accepted") == ("True", "Valid")
+    [engine] = world.api.body("Deployment", "chat-decode")["spec"]["template"]["spec"]["containers"]
+    assert engine["image"] == "mirror/vllm:v0.33.2"
 
 
 def test_an_invalid_new_service_creates_nothing() -> None:

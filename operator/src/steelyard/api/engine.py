@@ -77,7 +77,9 @@ class Engine(Record):
     Default llama-cpp."""
     version: Annotated[str, Field(max_length=32, pattern=r"^[0-9]{1,4}[.][0-9]{1,4}([.][0-9]{1,4})?$")] | None = None
     """Version of the engine, by which flags and abilities are judged; write it where `image` holds another one than the
-    operator's. Default: the operator's version of this engine."""
+    operator's. Default: what the tag of the image tells, where its first number is that of the operator's version of this
+    engine, else that version. Without `image` it must be of the release that the installation has an image of; that is judged
+    when children are rendered, so an upgrade of the operator takes nothing from a service that runs."""
     image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\s]+$")] | None = None
     """Image of the engine. Default: the operator's setting for this engine, else the project's own. tensorrt-llm has none of
     its own: one of the two must name it."""

@@ -7,6 +7,8 @@ engine has two backends, which are two engines to the user, with the same flags.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from steelyard.catalog.versions import Version, of_image, version
+
 Owners = Mapping[
     str, str | None
 ]  # name → the field that owns it, or None where the operator alone knows the right value
@@ -251,6 +253,16 @@ ENGINES: Mapping[str, Engine] = {
         measured_from="1.3",
     ),
 }
+
+
+def version_told(engine: str, image: str | None) -> Version | None:
+    """Read the engine's version from the tag of its image; None where the tag tells none.
+
+    A tag may count something else: nvcr.io/nvidia/vllm:25.09-py3 is a month, and a mirror may count its own builds. So it is
+    believed only where its first number is that of the version that we know.
+    """
+    told, known = of_image(image), version(ENGINES[engine].version)
+    return told if told is not None and known is not None and told[0] == known[0] else None
 
 
 def flag_owner(engine: str, argument: str) -> tuple[str, str | None] | None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from steelyard.api.reasons import Reason
 from steelyard.api.service import InferenceService
-from steelyard.catalog.engines import ENGINES
-from steelyard.catalog.versions import Version, of_image, version
+from steelyard.catalog.engines import ENGINES, version_told
+from steelyard.catalog.versions import Version, version
 from steelyard.decide.accept import Refusal
 
 RELEASE = 2  # numbers of a version by which flags and abilities may differ
@@ -17,10 +17,10 @@ RELEASE = 2  # numbers of a version by which flags and abilities may differ
 def refusals(
     service: InferenceService, engine_images: Mapping[str, str], node_cache: str | None, quantize_image: str | None
 ) -> tuple[Refusal, ...]:
-    """Give every refusal of a service here; the settings are the operator's."""
+    """Give every refusal of a service here; the settings are the operator's. What children in force have outlived is not among
+    them: a written version is compared with the image only where something is rendered anew (`of_another_version`)."""
     return (
         *without_image(service, engine_images),
-        *of_another_version(service, engine_images),
         *without_node_cache(service, node_cache),
         *without_quantizer(service, quantize_image),
     )
@@ -29,7 +29,7 @@ def refusals(
 def as_installed(service: InferenceService, engine_images: Mapping[str, str]) -> InferenceService:
     """Give the service with the version that the installation's image tells, where it names neither version nor image."""
     engine = service.spec.engine
-    held = of_image(engine_images.get(engine.name))
+    held = version_told(engine.name, engine_images.get(engine.name))
     if held is None or engine.version is not None or engine.image is not None:
         return service
     told = engine.model_copy(update={"version": written(held)})
@@ -44,11 +44,13 @@ def written(held: Version) -> str:
 def of_another_version(service: InferenceService, engine_images: Mapping[str, str]) -> tuple[Refusal, ...]:
     """Refuse a written version that is not the one of the image that the service gets: its flags would be another one's.
 
-    An image that the service names itself may be called anything: there the written version is the word.
+    An image that the service names itself may be called anything: there the written version is the word. Children in force
+    hold the image that they were rendered with, so this is asked only before they are rendered anew: an upgrade of the chart
+    that brings another image takes nothing from services that run.
     """
     engine = service.spec.engine
     image = engine_images.get(engine.name) or ENGINES[engine.name].image
-    held, told = of_image(image), version(engine.version)
+    held, told = version_told(engine.name, image), version(engine.version)
     if engine.image is not None or told is None or held is None or held[:RELEASE] == told[:RELEASE]:
         return ()
     problem = f"its image here is {image}; name one of that version in spec.engine.image, or leave the version out"

@@ -73,17 +73,21 @@ def plan(
     annotations = snapshot.service["metadata"].get("annotations") or {}
     paused = annotations.get(PAUSED) == "true"
     service, refusals = read(snapshot.service)
-    judgement = Judgement()
+    judgement, wanted = Judgement(), ""
+    current, up_to_date = snapshot.current, False
     if service is not None:
+        wanted = fingerprint.spec_hash(service, annotations.get(RENDER, ""))
+        up_to_date = current is not None and current.spec_hash == wanted
         judgement = judged(installation.as_installed(service, engine_images), snapshot.accelerators)
         refusals = accept.refusals(service, snapshot.accelerators, judgement)
         refusals += installation.refusals(service, engine_images, node_cache, quantize_image)
+        refusals += () if up_to_date else installation.of_another_version(service, engine_images)
     if service is None or refusals:
         return Plan(
             service,
             paused,
             refusals,
-            keep=snapshot.current,
+            keep=current,
             render=False,
             spec_hash="",
             scales=(),
@@ -91,9 +95,6 @@ def plan(
             judgement=judgement,
             **({} if paused else _rolling(snapshot, service if autoscaled else None, moment)),
         )
-    wanted = fingerprint.spec_hash(service, annotations.get(RENDER, ""))
-    current = snapshot.current
-    up_to_date = current is not None and current.spec_hash == wanted
     quantizing = None if up_to_date or paused else under_way(service, snapshot.jobs, moment.now)
     stays = up_to_date or paused or quantizing is not None
     return Plan(

@@ -9,9 +9,9 @@ from steelyard.api.labels import DECODE, ENGINE_PORT, PREFILL
 from steelyard.api.quantities import Quantity
 from steelyard.api.service import InferenceService
 from steelyard.build.engines.parts import Body
-from steelyard.catalog.engines import ENGINES
+from steelyard.catalog.engines import ENGINES, version_told
 from steelyard.catalog.formats import WEIGHTS
-from steelyard.catalog.versions import Version, of_image, version
+from steelyard.catalog.versions import Version, version
 
 SETTINGS = "/etc/steelyard"
 SCRATCH = "/tmp"  # noqa: S108 (a path in the container)
@@ -53,7 +53,8 @@ def spread(service: InferenceService, role_name: str, accelerator: Accelerator |
 def version_of(service: InferenceService) -> Version:
     """The engine's version: the written one, else that of the image's tag, else the one that builders write flags for."""
     engine = service.spec.engine
-    return version(engine.version) or of_image(engine.image) or version(ENGINES[engine.name].version) or ()
+    told = version(engine.version) or version_told(engine.name, engine.image)
+    return told or version(ENGINES[engine.name].version) or ()
 
 
 def hands_over(role_name: str) -> bool:

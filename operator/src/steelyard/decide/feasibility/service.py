@@ -13,7 +13,7 @@ from steelyard.api.model import HubSource, ModelShape, ModelSpec
 from steelyard.api.reasons import Reason
 from steelyard.api.service import InferenceService
 from steelyard.catalog import models, versions
-from steelyard.catalog.engines import ENGINES
+from steelyard.catalog.engines import ENGINES, version_told
 from steelyard.catalog.shapes import Shape
 from steelyard.decide.feasibility.facts import shape_of
 from steelyard.decide.feasibility.findings import Finding
@@ -143,7 +143,7 @@ def _version(service: InferenceService) -> versions.Version | None:
     """The engine's version: as written, as its image's tag says, or the operator's own where no other image is named."""
     engine = service.spec.engine
     if engine.version is not None or engine.image is not None:
-        return versions.version(engine.version) or versions.of_image(engine.image)
+        return versions.version(engine.version) or version_told(engine.name, engine.image)
     known = ENGINES.get(engine.name)
     return versions.version(known.version) if known is not None else None
 
