@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import tiny_model
+from steelyard_kernels import cli
 from steelyard_kernels.model.llama import Llama
 from steelyard_kernels.rotation import cost, learned
 from steelyard_kernels.rotation.quarot import fold_norms, rotate_weights, turn_down
@@ -91,6 +92,45 @@ def test_the_error_of_rounding_falls_where_a_tokens_largest_number_does(largest:
     assert x.grad is not None
     assert x.grad[1] * largest > 0
     assert x.grad[[0, 2, 3]].eq(0).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("--samples", "1", "--tokens", "32"), ("--samples 1", "--tokens 32", "32 tokens", "64", "raise one of them")),
+        (("--samples", "3", "--tokens", "21"), ("--samples 3", "--tokens 21", "63 tokens")),
+    ],
+)
+def test_too_few_tokens_for_a_step_are_told_and_nothing_is_written(
+    given: tuple[str, ...], told: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = tiny_model.write(tmp_path / "tiny"), tmp_path / "rotations.safetensors"
+    assert cli.main(["learn-rotations", str(folder), str(out), "--steps", "2", *given]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert all(one in line for one in told)
+    assert not out.exists()
+
+
+def test_as_many_tokens_as_a_step_draws_are_enough(tmp_path: Path) -> None:
+    folder, out = tiny_model.write(tmp_path / "tiny"), tmp_path / "rotations.safetensors"
+    given = ["--steps", "2", "--samples", "2", "--tokens", "32"]
+    assert cli.main(["learn-rotations", str(folder), str(out), *given]) == 0
+    assert len(learned.read(out, tiny_model.WIDTH, HEAD).losses) == 2
+
+
+@pytest.mark.parametrize("option", ["--samples", "--tokens", "--steps"])
+def test_nothing_at_all_is_no_number(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["learn-rotations", str(tmp_path), str(tmp_path / "out"), option, "0"])
+    assert stopped.value.code == 2
+    assert f"argument {option}: 0 is not positive" in capsys.readouterr().err
+
+
+def test_no_more_tokens_are_drawn_than_were_gathered(tiny: Llama, windows: Tensor) -> None:
+    few = cost.gather(tiny, tiny_model.CONFIG, windows[:1])
+    with pytest.raises(ValueError, match="48 tokens were gathered, fewer than the 64 that are drawn"):
+        learned.learn(few, learned.fixed(tiny_model.WIDTH, HEAD), 1)
 
 
 def test_a_file_keeps_rotations_and_only_those(tmp_path: Path) -> None:

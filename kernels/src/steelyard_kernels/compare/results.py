@@ -18,6 +18,7 @@ Results = dict[str, Any]
 
 
 CLAIM = 16  # windows that a statement in per cent needs
+MARGIN = 0.10  # what learned rotations may lose to fixed ones in a quick run, whose windows another CPU's last bits could turn
 FP8 = ("FP8 weights", "FP8 weights, FP8 inputs")  # as the preset chooses its codes
 TEXTS: Final = {"perplexity": "", "elsewhere": ", on another text"}
 """What perplexities are called in a row, and how statements tell them apart."""
@@ -29,6 +30,15 @@ class Ordering(NamedTuple):
 
     says: str
     holds: bool
+
+
+class Wanted(NamedTuple):
+    """`left` is to be no more than `right`, give or take `margin`; or with `share` to be within that of it, on either side."""
+
+    left: str
+    right: str
+    share: float | None = None
+    margin: float = 0.0
 
 
 def gather(subject: Subject, quick: bool, keep: Path | None, say: Say) -> Results:
@@ -66,24 +76,30 @@ def gather(subject: Subject, quick: bool, keep: Path | None, say: Say) -> Result
 
 
 def orderings(results: Results) -> list[Ordering]:
-    """What is expected of any run; those whose parts a quick run leaves out are not among its orderings."""
+    """What is expected of any run; those whose parts a quick run leaves out are not among its orderings, and its SpinQuant has a
+    margin."""
     rows = {one["name"]: _pooled(one) for part in ("weights", "caches", "rotations") for one in results[part]}
     # A few windows, of both texts together, say which of two is better, not by how many per cent.
     exact = results["effort"]["windows"] >= CLAIM
-    wanted: list[tuple[str, str, float | None]] = [
-        ("INT3 GPTQ g64", "INT3 RTN g64", None),
-        ("INT3 AWQ g64", "INT3 RTN g64", None),
-        *((name, "bf16", 0.02) if exact else (name, "INT3 RTN g64", None) for name in FP8),
-        ("KIVI-4", "all, 16 bits", 0.01) if exact else ("KIVI-4", "KIVI-2", None),
-        ("W4A4 QuaRot", "W4A4 RTN", None),
-        ("W4A4 SpinQuant", "W4A4 QuaRot", None),
+    wanted = [
+        Wanted("INT3 GPTQ g64", "INT3 RTN g64"),
+        Wanted("INT3 AWQ g64", "INT3 RTN g64"),
+        *(Wanted(name, "bf16", share=0.02) if exact else Wanted(name, "INT3 RTN g64") for name in FP8),
+        Wanted("KIVI-4", "all, 16 bits", share=0.01) if exact else Wanted("KIVI-4", "KIVI-2"),
+        # At W4A4 one change at a time: first the rotation, then GPTQ, then the learning.
+        Wanted("W4A4 QuaRot, rounded weights", "W4A4 RTN"),
+        Wanted("W4A4 SpinQuant, rounded weights", "W4A4 QuaRot, rounded weights"),
+        Wanted("W4A4 GPTQ", "W4A4 RTN"),
+        Wanted("W4A4 QuaRot", "W4A4 GPTQ"),
+        *([Wanted("W4A4 QuaRot", "W4A4 QuaRot, rounded weights")] if exact else []),
+        Wanted("W4A4 SpinQuant", "W4A4 QuaRot", margin=0.0 if exact else MARGIN),
     ]
     found = []
-    for left, right, share in wanted:
-        if left in rows and right in rows:
-            compare = _less if share is None else _within(share)
-            keys = [key for key in (TEXTS if exact else POOLED) if key in rows[left] and key in rows[right]]
-            found += [compare(rows[left], rows[right], key, TEXTS.get(key, "")) for key in keys or ("perplexity",)]
+    for one in wanted:
+        if one.left in rows and one.right in rows:
+            left, right = rows[one.left], rows[one.right]
+            keys = [key for key in (TEXTS if exact else POOLED) if key in left and key in right]
+            found += [_judged(one, left, right, key) for key in keys or ("perplexity",)]
     coded = {one["name"]: one["exact"] and one["share"] <= 0.85 for one in results["lossless"]}
     found += [Ordering(f"lossless, {name}: at least 15 % smaller and exact", holds) for name, holds in coded.items()]
     return found
@@ -96,27 +112,30 @@ def _pooled(row: Results) -> Results:
     return {**row, "both": math.exp(mean(row["nll"] + row["nll_elsewhere"]))}
 
 
-def _less(left: Results, right: Results, key: str, where: str) -> Ordering:
-    says = f"{left['name']} {left[key]:.3f} ≤ {right['name']} {right[key]:.3f}{where}"
-    return Ordering(says, left[key] <= right[key])
+def _judged(wanted: Wanted, left: Results, right: Results, key: str) -> Ordering:
+    """What the rows of the two names say on one text, or on both together."""
+    where, change, spread = TEXTS.get(key, ""), left[key] / right[key] - 1, _spread(left, right, key)
+    if wanted.share is not None:
+        told = f" (± {spread:.2%})" if spread is not None else ""
+        says = f"{wanted.left} within {wanted.share:.0%} of {wanted.right}: {change:+.2%}{told}{where}"
+        return Ordering(says, abs(change) <= wanted.share)
+    margin = f" + {wanted.margin:.0%}" if wanted.margin else ""
+    told = f": {change:+.1%} (± {spread:.1%})" if spread is not None else ""
+    says = f"{wanted.left} {left[key]:.3f} ≤ {wanted.right} {right[key]:.3f}{margin}{told}{where}"
+    return Ordering(says, left[key] <= right[key] * (1 + wanted.margin))
 
 
-def _within(share: float) -> Callable[[Results, Results, str, str], Ordering]:
-    def compare(left: Results, right: Results, key: str, where: str) -> Ordering:
-        change = left[key] / right[key] - 1
-        says = f"{left['name']} within {share:.0%} of {right['name']}: {change:+.2%}{_spread(left, right, key)}{where}"
-        return Ordering(says, abs(change) <= share)
-
-    return compare
-
-
-def _spread(left: Results, right: Results, key: str) -> str:
-    """The standard error of a change, from the windows' differences, pair by pair."""
-    name = {"perplexity": "nll", "elsewhere": "nll_elsewhere"}[key]
-    if name not in left or name not in right or len(left[name]) < 2:
-        return ""
-    differences = [one - other for one, other in zip(left[name], right[name], strict=True)]
-    return f" (± {stdev(differences) / len(differences) ** 0.5:.2%})"
+def _spread(left: Results, right: Results, key: str) -> float | None:
+    """The standard error of left / right − 1, from the windows' differences of ln perplexity, pair by pair; None where a row
+    lacks them."""
+    names = {"perplexity": ("nll",), "elsewhere": ("nll_elsewhere",), "both": ("nll", "nll_elsewhere")}[key]
+    if not all(name in row for name in names for row in (left, right)):
+        return None
+    pairs = [pair for name in names for pair in zip(left[name], right[name], strict=True)]
+    if len(pairs) < 2:
+        return None
+    differences = [one - other for one, other in pairs]
+    return stdev(differences) / math.sqrt(len(differences)) * math.exp(mean(differences))
 
 
 def _write(keep: Path | None, results: Results) -> None:

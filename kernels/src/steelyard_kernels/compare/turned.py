@@ -1,4 +1,5 @@
-"""4-bit weights and 4-bit activations: as they are, with fixed rotations (QuaRot), and with learned ones (SpinQuant).
+"""4-bit weights and 4-bit activations: as they are, with fixed rotations (QuaRot), and with learned ones (SpinQuant), the weights
+rounded and fitted by GPTQ.
 
 SmolLM2's learned rotations lie beside this file; `steelyard-kernels learn-rotations` made them (`rotation.learned`).
 """
@@ -22,6 +23,7 @@ from steelyard_kernels.rotation.learned import Rotations, four_bits
 from steelyard_kernels.rotation.quarot import fold_norms, rotate_weights, turn_down
 
 BITS = 4
+SLOW = ("W4A4 GPTQ", "W4A4 SpinQuant, rounded weights")  # no ordering of a quick run needs them
 LEARNED = Path(__file__).with_name("smollm2-rotations.safetensors")
 
 
@@ -66,23 +68,23 @@ def with_rotations(subject: Subject, rotations: Rotations) -> Llama:
 
 
 def measure(subject: Subject, quick: bool, done: Container[str]) -> Iterator[dict[str, Any]]:
-    """Perplexities at W4A4 of what is not `done`. The papers compare what GPTQ makes of rotated weights; a full run has rounded
-    ones beside them."""
+    """Perplexities at W4A4 of what is not `done`: of three models (as it is, turned, turned by what was learned) the weights
+    rounded, and then fitted by GPTQ as the papers do, so that neighbours differ by one step. A quick run leaves out two."""
     shape = subject.model.shape
-    plain = subject.changed({}, plain_inputs)
-    if "W4A4 RTN" not in done:
-        yield {"name": "W4A4 RTN", **subject.judge(rounded(subject, plain))}
-    for name, rotations in (
-        ("W4A4 QuaRot", learned.fixed(shape.width, shape.head)),
-        ("W4A4 SpinQuant", learned.read(LEARNED, shape.width, shape.head)),
-    ):
-        turned = with_rotations(subject, rotations)
-        turned.on_input = turned_inputs
-        if not quick and f"{name}, rounded weights" not in done:
-            yield {"name": f"{name}, rounded weights", **subject.judge(rounded(subject, turned))}
-        if name not in done:
-            losses = {"losses": rotations.losses} if rotations.losses else {}
-            yield {"name": name, **subject.judge(fitted(subject, turned)), **losses}
+    starts: tuple[tuple[str, str, Rotations | None], ...] = (
+        ("W4A4 RTN", "W4A4 GPTQ", None),
+        ("W4A4 QuaRot, rounded weights", "W4A4 QuaRot", learned.fixed(shape.width, shape.head)),
+        ("W4A4 SpinQuant, rounded weights", "W4A4 SpinQuant", learned.read(LEARNED, shape.width, shape.head)),
+    )
+    for near, best, rotations in starts:
+        names = [name for name in (near, best) if name not in done and not (quick and name in SLOW)]
+        if not names:
+            continue
+        start = subject.changed({}) if rotations is None else with_rotations(subject, rotations)
+        start.on_input = plain_inputs if rotations is None else turned_inputs
+        for name in names:
+            losses = {"losses": rotations.losses} if name == best and rotations and rotations.losses else {}
+            yield {"name": name, **subject.judge((rounded if name == near else fitted)(subject, start)), **losses}
 
 
 @torch.no_grad()

@@ -4,8 +4,7 @@ For an error e in an input x that linears of weights W read together, the cost i
 once (`gather`), one pass forwards a window; a rotation's cost is then a product of its rounding errors with a root S of
 Σ WᵀW = S·Sᵀ, and takes tokens of all windows instead of one window's.
 
-All later tokens of a window attend to its first, which therefore is drawn more often: on SmolLM2 a sixth of what rounding the
-gates' inputs does to the predictions comes from rounding it, 1 of 128 tokens.
+All later tokens of a window attend to its first, which therefore is drawn more often than the others.
 """
 
 from __future__ import annotations
@@ -40,7 +39,11 @@ class Gathered(NamedTuple):
     often: Tensor
 
     def drawn(self, count: int, generator: torch.Generator) -> tuple[Inputs, Inputs]:
-        """`count` tokens of every site."""
+        """`count` tokens of every site; ValueError where fewer were gathered."""
+        if count > len(self.often):
+            raise ValueError(
+                f"{len(self.often)} tokens were gathered, fewer than the {count} that are drawn; gather more"
+            )
         tokens = torch.multinomial(self.often, count, generator=generator)
         residual, value = (Inputs(one.x[:, tokens], one.root) for one in (self.residual, self.value))
         return residual, value
