@@ -22,17 +22,24 @@ def spec_hash(service: InferenceService, wish: str = "") -> str:
     """Hash what the children depend on; `wish` is the value of the annotation that asks for a new rendering.
 
     Defaults are left out, so that a new field with a default in a later version changes no hash and rolls no pod.
-    Bounds and autoscaling are left out too, since they never reach a child, but for `roleChange`: engines whose roles are fixed
-    are told which they have.
+    Bounds and autoscaling are left out too, since they never reach a child, but for `roleChange` where engines are told whether
+    they give or take KV: vLLM's that hand over by NIXL.
     """
     spec = service.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    if "roleChange" in (scaling := spec.pop("autoscaling", {})):
+    scaling = spec.pop("autoscaling", {})
+    if "roleChange" in scaling and _told_their_roles(service):
         spec["autoscaling"] = {"roleChange": scaling["roleChange"]}
     for role in service.spec.roles:
         spec.get(role, {}).pop("replicas", None)
         if not spec.get(role, True):
             del spec[role]
     return digest({"spec": spec, "wish": wish})
+
+
+def _told_their_roles(service: InferenceService) -> bool:
+    """Whether `roleChange` reaches the engines' command lines (`build/engines/vllm_cache.py`)."""
+    spec = service.spec
+    return spec.engine.name == "vllm" and spec.connector == "nixl" and spec.topology == "Disaggregated"
 
 
 def kv_group(service: InferenceService, engine_image: str) -> str:
