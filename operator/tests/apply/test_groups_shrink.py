@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from memory_api import MemoryApi
 from steelyard.apply.carry_out import carry_out
 from steelyard.apply.scale import scale
@@ -55,8 +57,14 @@ def test_a_withdrawn_group_goes_alone_and_no_pod_is_marked(stuck: int, expected:
 
 def given_up(name: str) -> Decision:
     """What the law says of a decode replica that finds no room: two of three."""
-    two, why = {"decode": 2}, (Withdrawal(name, "0/2 nodes have one"),)
-    return Decision(two, two, (), (name,), why, (), "", LimitedBy.UNSCHEDULABLE, act=True, slots=None, memory=Memory())
+    return decided(2, [name], [name])
+
+
+def decided(number: int, remove: list[str], stuck: list[str]) -> Decision:
+    """So many decode replicas, those to go, and those of them that find no room."""
+    pools, why = {"decode": number}, tuple(Withdrawal(name, "0/2 nodes have one") for name in stuck)
+    limited = LimitedBy.UNSCHEDULABLE
+    return Decision(pools, pools, (), tuple(remove), why, (), "", limited, act=True, slots=None, memory=Memory())
 
 
 def test_one_that_cannot_go_alone_is_told_as_kept_and_not_as_withdrawn() -> None:
@@ -65,11 +73,40 @@ def test_one_that_cannot_go_alone_is_told_as_kept_and_not_as_withdrawn() -> None
     kept = reachable(given_up("chat-decode-1"), there, {"decode": 3}, {"decode"})
     assert (kept.pools, kept.remove, kept.withdrawn) == ({"decode": 3}, (), ())
     assert kept.desired == {"decode": 2}, "what the load needs is another matter"
+    assert kept.terms[-1].words.startswith("decode stays at 3:")
     assert "chat-decode-1 cannot go alone" in kept.terms[-1].words
     gone = reachable(
         given_up("chat-decode-2"), [*there[:1], replica(1, READY), replica(2, STUCK)], {"decode": 3}, {"decode"}
     )
     assert gone == given_up("chat-decode-2")
+
+
+def test_one_that_serves_goes_and_the_stuck_one_is_told_as_kept() -> None:
+    """Of 0 to 3 the law gave up 0, which serves, and 1, which is stuck: 3 goes in the place of 0, and 2 in nobody's."""
+    there = [replica(number, STUCK if number == 1 else READY) for number in range(4)]
+    done = reachable(
+        decided(2, ["chat-decode-1", "chat-decode-0"], ["chat-decode-1"]), there, {"decode": 4}, {"decode"}
+    )
+    assert (done.pools, done.remove, done.withdrawn) == ({"decode": 3}, ("chat-decode-0",), ())
+    assert done.terms[-1].words == (
+        "decode goes to 3 only: its set takes the highest number first, so chat-decode-1 cannot go alone"
+    )
+
+
+@given(st.lists(st.tuples(st.sampled_from([READY, STUCK, COMING]), st.booleans()), min_size=1, max_size=7))
+def test_what_is_told_to_go_makes_up_what_the_number_loses(each: list[tuple[Phase, bool]]) -> None:
+    """And no more replicas that serve are lost than were chosen of those."""
+    there = [replica(number, phase) for number, (phase, _) in enumerate(each)]
+    chosen = [one for one, (_, gone) in zip(there, each, strict=True) if gone]
+    stuck = [one.name for one in chosen if one.phase is STUCK]
+    law = decided(len(there) - len(chosen), [one.name for one in chosen], stuck)
+    done = reachable(law, there, {"decode": len(there)}, {"decode"})
+    number = done.pools["decode"]
+    assert law.pools["decode"] <= number <= len(there)
+    assert len(done.remove) == len(there) - number
+    assert {one.pod for one in done.withdrawn} == set(stuck) & set(done.remove)
+    serving = sum(one.phase is READY for one in there[number:])
+    assert serving <= sum(one.phase is READY for one in chosen)
 
 
 def test_pools_of_deployments_are_left_as_they_were_decided() -> None:

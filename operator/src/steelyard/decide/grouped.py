@@ -25,13 +25,18 @@ def reachable(
         wanted, now = pools[pool], asked.get(pool, 0)
         mine = [replica for replica in there if replica.pool == pool]
         number = pools[pool] = reach(mine, decision.remove, now, wanted)
-        kept = [name for replica in mine if (name := replica.name) in decision.remove and _place(name) < number]
-        if number <= wanted or not kept:
+        if number <= wanted:
+            continue
+        kept = [
+            replica.name
+            for replica in mine
+            if replica.name in decision.remove and _place(replica.name) < number and replica.phase is not Phase.READY
+        ]  # a ready one that was chosen goes, if only by its number: another went in its place
+        if not kept:
             continue
         stays |= set(kept)
-        words = (
-            f"{pool} stays at {number}: its set takes the highest number first, so {', '.join(kept)} cannot go alone"
-        )
+        far = f"goes to {number} only" if number < now else f"stays at {number}"
+        words = f"{pool} {far}: its set takes the highest number first, so {', '.join(kept)} cannot go alone"
         terms.append(Term("grouped", number, words))
     remove = tuple(name for name in decision.remove if name not in stays)
     withdrawn = tuple(one for one in decision.withdrawn if one.pod not in stays)
