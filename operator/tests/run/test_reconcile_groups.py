@@ -168,6 +168,29 @@ def test_the_autoscaler_hears_which_pools_are_groups() -> None:
     assert seen.pods.asked == {"aggregated": 2}
 
 
+def test_the_autoscaler_hears_that_leaders_of_an_earlier_spec_are_still_there() -> None:
+    """LeaderWorkerSets replace their pods by themselves, and what such a pod was told of its role may hold no more."""
+    world = Grouped()
+    fleet = Fleet()
+    operator = Reconciler(world.api, SITE, "operator-1", 300, fleet)
+
+    def rolling() -> bool:
+        operator("team-a", "chat", 0, world.now)
+        seen = fleet.find(("team-a", "chat"))
+        assert seen is not None
+        return seen.rolling
+
+    assert rolling(), "its children are rendered"
+    world.run_leaders(2)
+    assert not rolling()
+    world.respec({"model": {"contextLength": 4096}})
+    assert [rolling(), rolling()] == [True, True], "both leaders are old"
+    world.run_leaders(1)
+    assert rolling(), "one is"
+    world.run_leaders(2)
+    assert not rolling()
+
+
 def test_followers_find_their_leader_before_anybody_is_ready() -> None:
     """LWS keeps a Service of its set's name, so ours names the leaders, and followers wait for them while none is ready."""
     world = Grouped()

@@ -135,6 +135,26 @@ def test_both_roles_go_step_by_step_and_end_with_the_users_own_bounds() -> None:
     assert reasons.count("ChildrenChanged") == 1, "its steps are no news"
 
 
+def test_the_autoscaler_hears_of_a_rollout_from_the_look_that_begins_it() -> None:
+    """A tick between that look and the next one would give a role to a pod that was started for the other one only."""
+    world = World({})
+
+    def rolling() -> bool:
+        world.look()
+        seen = world.fleet.find(KEY)
+        assert seen is not None
+        return seen.rolling
+
+    assert not rolling()
+    world.api.edit("InferenceService", "chat", {"spec": OTHER})
+    assert [rolling(), rolling()] == [True, True]
+    for pool in ("prefill", "decode"):
+        for _ in range(2):
+            world.take_old(pool)
+            world.add(pool)
+    assert not rolling()
+
+
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
 def test_a_pod_that_is_over_keeps_no_rollout_going(phase: str) -> None:
     """Evicted, or refused by the kubelet (UnexpectedAdmissionError): its object stays, with the labels of its time."""

@@ -14,6 +14,7 @@ from steelyard.api.service import InferenceService
 from steelyard.decide import slots
 from steelyard.decide.plan import Plan
 from steelyard.decide.rollout_pause import Judged
+from steelyard.decide.snapshot import Snapshot
 from steelyard.observe.client import Body
 from steelyard.observe.replicas import engine_of, gateway_of
 from steelyard.observe.signals import Pods
@@ -39,7 +40,7 @@ class View:
     service: InferenceService | None
     accelerators: Mapping[str, Accelerator | None]
     pods: Pods
-    rolling: bool = False  # its pods are being replaced
+    rolling: bool = False  # its pods are being replaced, or will be
     asks: InferenceService | None = None
     admission: Admission | None = None  # None: the ConfigMap was not there yet
 
@@ -67,10 +68,18 @@ def view(seen: Observation, plan: Plan, before: View | None) -> View:
         service=plan.service if free else None,
         accelerators=snapshot.accelerators,
         pods=Pods(meta["namespace"], meta["name"], engines, gateways, asked, grouped),
-        rolling=plan.rollout is not None,
+        rolling=_rolling(snapshot, plan),
         asks=plan.service,
         admission=_admission(seen, meta["name"], before),
     )
+
+
+def _rolling(snapshot: Snapshot, plan: Plan) -> bool:
+    """Whether pods of an earlier spec are being replaced, or will be by what this look renders. LeaderWorkerSets replace theirs
+    by themselves: leaders of another revision than the set's tell of it."""
+    wanted = {d.pool: d.revision for d in snapshot.deployments if d.grouped}
+    leaders = (pod for pod in snapshot.pods if pod.pool in wanted and not pod.terminating)
+    return plan.render or plan.rollout is not None or any(pod.revision != wanted[pod.pool] for pod in leaders)
 
 
 def _admission(seen: Observation, service: str, before: View | None) -> Admission | None:
