@@ -71,17 +71,17 @@ def test_examples_are_admitted(cluster: Cluster, example: Path) -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_children_of_examples_are_admitted(cluster: Cluster, example: Path) -> None:
+def test_children_of_examples_are_admitted(cluster: Cluster, namespace: str, example: Path) -> None:
     """What the operator would make of them, but for kinds that are not installed here."""
     items = []
     for body in yaml.safe_load_all(example.read_text()):
         if body["kind"] == "InferenceService":
-            body["metadata"] |= {"namespace": "default", "uid": "00000000-0000-0000-0000-000000000001"}
+            body["metadata"] |= {"namespace": namespace, "uid": "00000000-0000-0000-0000-000000000001"}
             items += children(InferenceService.read(body), ACCELERATORS, SITE)
     made = [item for item in items if item["kind"] not in ("LeaderWorkerSet", "PodMonitor")]
     assert {"Deployment", "Service", "ConfigMap", "NetworkPolicy"} <= {item["kind"] for item in made}
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
-    cluster.kubectl("create", "--dry-run=server", "--validate=strict", "-n", "default", "-f", "-", input=text)
+    cluster.kubectl("create", "--dry-run=server", "--validate=strict", "-n", namespace, "-f", "-", input=text)
 
 
 def test_explain_and_short_names_work(cluster: Cluster) -> None:
