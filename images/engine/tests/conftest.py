@@ -29,6 +29,7 @@ PROFILE = {
 PROMPT = "Weights slide along the beam until both sides rest. " * 3
 REMOTE_DECODE = {"do_remote_decode": True, "do_remote_prefill": False}
 _START_SECONDS = 60
+PATIENCE_SECONDS = 300  # for an answer: the time of a test ends it sooner
 TLS = ssl.create_default_context()  # unused, but reading the certificates anew takes 25 ms a call
 
 
@@ -46,7 +47,7 @@ class Running:
         return f"http://127.0.0.1:{self.port}"
 
     def post(self, path: str, **body: Any) -> httpx.Response:
-        return httpx.post(self.url + path, json=body, timeout=60, verify=TLS)
+        return httpx.post(self.url + path, json=body, timeout=PATIENCE_SECONDS, verify=TLS)
 
     def complete(self, prompt: Any, **body: Any) -> dict[str, Any]:
         answer = self.post("/v1/completions", prompt=prompt, **body)
@@ -55,7 +56,7 @@ class Running:
 
     def events(self, path: str, **body: Any) -> list[Any]:
         """Stream an answer and return its events; the end mark as a string."""
-        with httpx.stream("POST", self.url + path, json=body | {"stream": True}, timeout=60, verify=TLS) as answer:
+        with httpx.stream("POST", self.url + path, json=body | {"stream": True}, timeout=PATIENCE_SECONDS, verify=TLS) as answer:
             assert answer.status_code == 200
             lines = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
         return [json.loads(line) if line != "[DONE]" else line for line in lines]
