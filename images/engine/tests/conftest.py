@@ -56,7 +56,9 @@ class Running:
 
     def events(self, path: str, **body: Any) -> list[Any]:
         """Stream an answer and return its events; the end mark as a string."""
-        with httpx.stream("POST", self.url + path, json=body | {"stream": True}, timeout=PATIENCE_SECONDS, verify=TLS) as answer:
+        with httpx.stream(
+            "POST", self.url + path, json=body | {"stream": True}, timeout=PATIENCE_SECONDS, verify=TLS
+        ) as answer:
             assert answer.status_code == 200
             lines = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
         return [json.loads(line) if line != "[DONE]" else line for line in lines]
