@@ -98,6 +98,18 @@ def test_the_page_says_each_reason_once_and_numbers_lead_to_it() -> None:
     assert set(re.findall(r"no \((\d+)\)", text)) == set(re.findall(r"(?m)^- \((\d+)\)", text))
 
 
+def test_every_word_of_the_page_is_defined_on_it() -> None:
+    words = set(re.findall(r"(?m)^\| (\w+) \| ", page().partition("Nothing more is claimed")[0])) - {"word"}
+    loads = re.findall(
+        rf"(?m)^\| (?:{'|'.join(ENGINE_NAMES)}) \|.* \| (\w+)[^|]* \|$", page().partition("## Settings")[0]
+    )
+    assert len(loads) == len(ENGINE_NAMES)
+    assert {row.shown(engine) for row in ABILITIES for engine in ENGINE_NAMES if row.shown(engine)} | set(
+        loads
+    ) == words
+    assert "rendered" not in loads, "what Prometheus evaluates is no file"
+
+
 def leaves(node: structural.Schema, name: str) -> Any:
     for key, child in node.get("properties", {}).items():
         below = "" if not name and key in ROLES else f"{name}.{key}".lstrip(".")

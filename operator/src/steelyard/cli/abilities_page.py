@@ -14,6 +14,7 @@ Each typed setting and each engine. What an engine lacks is refused with the rea
 | run | the engine has run with it in the tests: vllm on plain processors and on demand (`make test-full`), the others always |
 | parsed | the engine's own argument parser reads what is rendered, in the tests |
 | rendered | files in the tests show what is rendered; no engine has read it here |
+| evaluated | of load: Prometheus evaluates the queries in the tests, on made-up series with the names in the engine's source |
 
 Nothing more is claimed. Which number format has a kernel on which accelerator, and whether a model fits, is judged apart
 from it (`kubectl describe`, condition `Accepted`; `steelyard plan`)."""
@@ -33,7 +34,7 @@ def _engines() -> Iterator[str]:
     for name, engine in ENGINES.items():
         places = ", ".join(f"`{scheme}://`" for scheme in engine.model_schemes) or "reads none"
         since = f", from version {engine.measured_from} on" if engine.measured_from else ""
-        load = "run" if engine.backend else f"rendered: by the names in its source{since}"
+        load = "run" if engine.backend else f"evaluated{since}"
         yield f"| {name} | {engine.version or 'the operator’s'} | {places} | {load} |"
 
 
