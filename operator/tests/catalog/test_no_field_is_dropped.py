@@ -1,36 +1,80 @@
-"""Every leaf of the spec, changed alone, on every engine: it is refused by name, or seen in what is made, or planned with.
+"""Every leaf of the spec, changed alone, on every engine: it is refused, or seen in what is made, or changes what is decided.
 
 The table of abilities names settings; this goes by the schema of the CRD itself, so a field that somebody adds and nobody carries
-out fails here (kserve/kserve#5773). A field that means something only in company is changed in that company.
+out fails here (kserve/kserve#5773). A field that means something only in company is changed in that company. Where the company
+itself is refused nothing can be seen of the field: those are listed.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 import pytest
 from engine_bodies import BASES, Spec, rendered
 from offline_admission import admit
-from operator_bodies import KNOWN, SITE, merged, service, service_body
-from pydantic import ValidationError
+from operator_bodies import KNOWN, SHAPE, SITE, merged, service, service_body
+from scaled_world import ScaledWorld
 from steelyard.api.crd import KINDS, schema
 from steelyard.api.labels import POOL
+from steelyard.api.status import RolloutStatus
 from steelyard.api.structural import Schema
 from steelyard.build.render import children
 from steelyard.catalog.abilities import ENGINE_NAMES, ROLES
+from steelyard.decide import replicas, rollout_pause
 from steelyard.decide.accept import refusals
+from steelyard.decide.feasibility.service import judged, known_shape
+from steelyard.decide.rollout import Rollout
+from steelyard.decide.rollout_pause import Judged
+from steelyard.decide.scale.spec import scaled
+from steelyard.decide.schedule import scheduled
+from steelyard.observe.answers import Vector
+from steelyard.observe.attainment import window_of
+from steelyard.observe.prometheus import Query
 
-SOURCE = Path(__file__).parents[2] / "src" / "steelyard"
 AGGREGATED: Spec = {"topology": "Aggregated"}
 RESOURCES: Spec = {"cpu": "3", "memory": "64Gi"}
 FP8_LOADED: Spec = {"weights": "fp8", "source": "Load"}
 JOB: Spec = {"weights": "fp8", "source": "Job", "job": {"claim": "models"}}
+ROOM: Spec = {"prefill": {"replicas": {"max": 4}}, "decode": {"replicas": {"max": 4}}}
+# Shapes of models, so whole that every layer is counted, with more weights than those of the layers.
+DENSE: Spec = {
+    **SHAPE,
+    "parameters": 20_000_000_000,
+    "headDimension": 128,
+    "intermediateSize": 2048,
+    "vocabulary": 128_256,
+}
+EXPERTS: Spec = {
+    "experts": 8,
+    "expertsPerToken": 3,
+    "sharedExperts": 2,
+    "expertIntermediateSize": 1024,
+    "denseLayers": 2,
+}
+LATENT: Spec = {"kvRank": 512, "ropeDimension": 64}
+WINDOWS: Spec = {"slidingWindow": 1024, "slidingLayers": 16}
+STATES: Spec = {"stateLayers": 8, "stateBytes": 4096}
 
 # Beginnings of fields, and what must stand beside them to have a meaning. The longest one that fits counts.
 COMPANY: dict[str, Spec] = {
+    "model.shape": {"model": {"shape": DENSE}},
+    "model.shape.activeParameters": {"model": {"shape": {**SHAPE, "experts": 8, "expertsPerToken": 3}}},
+    "model.shape.intermediateSize": {"model": {"shape": {**DENSE, "experts": 8, "expertsPerToken": 3}}},
+    **{
+        f"model.shape.{name}": {"model": {"shape": DENSE | part}}
+        for part in (EXPERTS, LATENT, WINDOWS, STATES)
+        for name in part
+    },
+    # A written number of weights holds whatever these are, as the rest of it.
+    "model.shape.sharedExperts": {"model": {"shape": {**DENSE, **EXPERTS, "parameters": None}}},
+    "replicas.initial": {"replicas": {"max": 4}},
+    "autoscaling.standby": ROOM,
+    "autoscaling.schedule": ROOM,
+    "rollout.pauseOnObjectiveLoss": {"objectives": {"timeToFirstToken": "1s"}},
     "model.cache.claim": {"model": {"uri": "hf://org/model", "cache": {"kind": "claim", "claim": "models"}}},
     "model.cache.files": {"model": {"uri": "hf://org/model", "cache": {"kind": "claim", "claim": "models"}}},
     "model.cache.kind": {"model": {"uri": "hf://org/model"}},
@@ -76,7 +120,7 @@ SAMPLES: dict[str, Any] = {
     "cache.offload.address": "store:5000",
     "speculation.model": "org/small",
     "transfer.rdmaResource": "rdma/other",
-    "autoscaling.schedule": [{"cron": "0 8 * * 1-5", "duration": "1h", "decode": 1}],
+    "autoscaling.schedule": [{"cron": "0 8 * * 1-5", "duration": "1h", "decode": 2}],
     "template.spec.tolerations": [{"key": "gpu", "operator": "Exists"}],
     "template.spec.affinity": {"nodeAffinity": {}},
     "template.spec.topologySpreadConstraints": [
@@ -122,21 +166,18 @@ NUMBERS: dict[str, list[Any]] = {
     "max": [7],
     "replicas": [3],
 }
-# Fields that are planned with and reach no child, with the attribute that is read and the part of the operator that reads it.
-PLANNED: dict[str, tuple[str, str]] = {
-    "model.shape": ("shape", "decide/feasibility"),
-    "objectives.attainment": ("attainment", "decide/rollout_pause.py"),
-    "objectives.window": ("window", "observe/attainment.py"),
-    "autoscaling.mode": ("mode", "run"),
-    "autoscaling.budget.accelerators": ("accelerators", "decide/scale"),
-    "autoscaling.budget.costPerHour": ("cost_per_hour", "decide/scale"),
-    "autoscaling.ratio": ("ratio", "decide/scale"),
-    "autoscaling.roleChange": ("role_change", "decide/scale"),
-    "autoscaling.standby": ("standby", "decide/scale"),
-    "autoscaling.schedule": ("schedule", "decide/schedule.py"),
-    "replicas": ("replicas", "decide/replicas.py"),
-    "rollout.pauseOnObjectiveLoss": ("pause_on_objective_loss", "decide/rollout_pause.py"),
-}
+# Fields that are decided with and reach no child.
+PLANNED = (
+    "model.shape",
+    "objectives.attainment",
+    "autoscaling",
+    "replicas",
+    "rollout.pauseOnObjectiveLoss",
+)
+# Of those, what engines are told too.
+TOLD: dict[str, tuple[str, ...]] = {"autoscaling.roleChange": ("vllm",)}
+# Fields that neither children nor decisions tell of; `test_the_window_is_what_attainment_is_counted_over` does.
+ASKED = ("objectives.window",)
 # Fields that others than the engine carry out: gateways, the operator, the cluster.
 OTHERS = (
     "routing",
@@ -152,6 +193,8 @@ OTHERS = (
 # What an engine does anyway, so that a spec which says so changes nothing; "*": every engine.
 ANYWAY: dict[str, tuple[str, ...]] = {
     "model.trustRemoteCode: False": ("*",),
+    "model.shape.tiedEmbeddings: False": ("*",),
+    "rollout.pauseOnObjectiveLoss: False": ("*",),
     "engine.prepull: False": ("*",),
     "parallelism.expert: False": ("*",),
     "quantization.weights: auto": ("*",),
@@ -169,6 +212,30 @@ ANYWAY: dict[str, tuple[str, ...]] = {
     "transfer.connector: http": ("llama-cpp", "simulated"),
     "transfer.connector: nixl": ("vllm",),
 }
+
+# Fields whose company these engines refuse, so that the field itself is never judged; "*": every engine.
+REFUSED_COMPANY: dict[str, tuple[str, ...]] = {
+    "model.shape.sharedExperts": ("simulated",),  # it needs a written number of weights
+    "model.cache.claim": ("simulated",),
+    "model.cache.files": ("simulated",),
+    "quantization.job": ("llama-cpp", "simulated", "tensorrt-llm"),
+    "cache.eviction.sinkTokens": ("vllm", "sglang", "tensorrt-llm"),
+    "cache.eviction.windowTokens": ("vllm", "sglang", "tensorrt-llm"),
+    "cache.eviction.budgetTokens": ("*",),
+    "cache.offload.memory": ("llama-cpp", "simulated"),
+    "cache.offload.address": ("llama-cpp", "simulated", "tensorrt-llm"),
+}
+MET = RolloutStatus(revision="chat-2", since=datetime(2026, 1, 5, tzinfo=UTC), objectives_were_met=True)
+PEAK = datetime(2026, 1, 5, 8, 30, tzinfo=UTC).timestamp()  # a Monday, amidst the peak of SAMPLES
+
+
+class Told(StrEnum):
+    """What tells of a change of one field."""
+
+    SEEN = "it changes what is made or decided"
+    REFUSED = "it is refused"
+    COMPANY = "its company is refused without it already"
+    NOTHING = "nothing"
 
 
 def leaves(node: Schema, name: str = "") -> Iterator[tuple[str, Schema]]:
@@ -228,16 +295,49 @@ def moved(spec: Spec, role: str) -> Spec:
     return {**rest, role: own} if own else rest
 
 
-def noticed(base: Spec, changed: Spec, name: str) -> bool:
-    """Whether a change is refused, by the operator or at admission, or can be seen where it belongs."""
-    try:
-        after = service(changed)
-    except ValidationError:
-        return True
-    if refusals(after, KNOWN):
-        return True  # by this field, or by the company that it keeps
-    look = rendered if begins(name, OTHERS) else engines
-    return look(changed) != look(base) or bool(admit(service_body(changed)))
+def in_topology(spec: Spec, base: Spec) -> Spec:
+    """The same for a service of one role: what is said of decode is said of it."""
+    if base.get("topology") != "Aggregated" or "decode" not in spec:
+        return spec
+    rest = {key: value for key, value in spec.items() if key not in ROLES}
+    return {**rest, "aggregated": spec["decode"]}
+
+
+def told(base: Spec, changed: Spec, name: str, engine: str) -> Told:
+    """What tells of a change: a refusal that was not there before, by the operator or at admission, or a look where it belongs."""
+    before, after = refused(base), refused(changed)
+    if after - before:
+        return Told.REFUSED
+    if after:
+        return Told.COMPANY
+    looks = [decisions if begins(name, PLANNED) else rendered if begins(name, OTHERS) else engines]
+    looks += [engines] if engine in TOLD.get(name, ()) else []
+    if all(look(changed) != look(base) for look in looks):
+        return Told.SEEN
+    return Told.REFUSED if set(admit(service_body(changed))) - set(admit(service_body(base))) else Told.NOTHING
+
+
+def refused(spec: Spec) -> set[str]:
+    """Why the operator refuses a spec."""
+    return set(map(str, refusals(service(spec), KNOWN)))
+
+
+def decisions(spec: Spec) -> str:
+    """What is decided from a spec, as text: what the law is given, now and in a peak, the first numbers, what fits, and whether
+    a rollout waits in which half of the requests miss their objectives. A model's shape is seen as planning takes it:
+    what follows from it differs by engine, and nothing does for llama-cpp, whose times are those of a processor."""
+    of = service(spec)
+    progress = rollout_pause.progress(of, "chat-2", Rollout({}, {}, {}), MET, Judged(50, 100, PEAK), PEAK)
+    return repr(
+        (
+            scaled(of, KNOWN),
+            scaled(scheduled(of, PEAK), KNOWN).limits,
+            replicas.scales(of, {}),
+            judged(of, KNOWN),
+            known_shape(of.spec.model),
+            progress,
+        )
+    )
 
 
 def engines(spec: Spec) -> str:
@@ -263,24 +363,21 @@ def begins(name: str, known: Iterable[str]) -> bool:
     return any(name == one or name.startswith(f"{one}.") for one in known)
 
 
-def dropped(engine: str, base: Spec, block: str) -> list[str]:
-    """The changes that nothing tells of, in the service's own fields (block "") or one role's."""
-    found = []
+def found(engine: str, base: Spec, block: str) -> Iterator[tuple[str, Any, Told]]:
+    """Every change of the service's own fields (block "") or one role's, with what tells of it."""
     for path, node in LEAVES:
         first, _, rest = path.partition(".")
         if (first if first in ROLES else "") != block or path in ("topology", "engine.name"):
             continue
         name = rest if block else path
-        beside = moved(company(name), block) if block else company(name)
+        beside = moved(company(name), block) if block else in_topology(company(name), base)
         for value in values(name, node):
             before = merged(base, beside)
             extra = NEEDS.get((name, value), {}) if isinstance(value, str) else {}
             after = merged(merged(before, moved(extra, block) if block else extra), placed(path, value))
-            if begins(name, PLANNED) or not {"*", engine}.isdisjoint(ANYWAY.get(f"{name}: {value}", ())):
+            if begins(name, ASKED) or not {"*", engine}.isdisjoint(ANYWAY.get(f"{name}: {value}", ())):
                 continue
-            if not noticed(before, after, name):
-                found.append(f"spec.{path}: {value}")
-    return found
+            yield name, value, told(before, after, name, engine)
 
 
 @pytest.mark.parametrize("block", ["", *ROLES])
@@ -292,17 +389,31 @@ def test_a_field_is_refused_or_seen(engine: str, block: str) -> None:
         return  # the engine has one role: the whole block is refused at admission
     if block == "aggregated" and not whole:
         base = merged(base, AGGREGATED)
-    assert dropped(engine, base, block) == []
+    changes = list(found(engine, base, block))
+    assert [f"{name}: {value}" for name, value, what in changes if what is Told.NOTHING] == []
+    unjudged = [one for one, those in REFUSED_COMPANY.items() if not {"*", engine}.isdisjoint(those)]
+    names = {name for name, _, _ in changes if begins(name, unjudged)}
+    assert {name for name, _, what in changes if what is Told.COMPANY} == names
 
 
-@pytest.mark.parametrize(("field", "reader"), PLANNED.items(), ids=str)
-def test_a_field_that_is_planned_with_is_there_and_read(field: str, reader: tuple[str, str]) -> None:
-    """The children do not tell, so the part that acts on it must name it."""
-    assert any(name == field or f".{name}.".find(f".{field}.") >= 0 for name, _ in LEAVES)
-    attribute, place = reader
-    at = SOURCE / place
-    texts = [path.read_text() for path in (at.rglob("*.py") if at.is_dir() else [at])]
-    assert any(re.search(rf"\b{attribute}\b", text) for text in texts)
+def test_the_window_is_what_attainment_is_counted_over() -> None:
+    """Seen in what Prometheus is asked for."""
+    usual, longer = asked({}), asked({"objectives": {"window": BY_NAME["window"]}})
+    span = f"[{window_of(600)}s]"
+    assert any(span in text for text in longer - usual)
+
+
+def asked(spec: Spec) -> set[str]:
+    """The queries of two ticks of a service that scales."""
+    texts: set[str] = set()
+
+    class Asked(ScaledWorld):
+        def ask(self, query: Query) -> Vector:
+            texts.add(query.text)
+            return super().ask(query)
+
+    Asked(spec).tick(2)
+    return texts
 
 
 def test_what_engines_do_anyway_is_about_fields_that_exist() -> None:
