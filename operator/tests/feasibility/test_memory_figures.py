@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from steelyard.api.accelerator import AcceleratorSpec
+from steelyard.api.model import ModelShape
 from steelyard.api.quantities import Quantity
 from steelyard.catalog.accelerators import ACCELERATORS
 from steelyard.catalog.formats import KV, WEIGHTS
 from steelyard.catalog.models import MODELS
+from steelyard.decide.feasibility.facts import shape_of
 from steelyard.decide.feasibility.fit import holds, widened
 from steelyard.decide.feasibility.inputs import Side
 from steelyard.decide.feasibility.memory import Memory, memory, weights
@@ -168,3 +170,18 @@ def test_a_remedy_is_one(one: Side) -> None:
     assert found.layout.tensor in possible
     fewer = [n for n in possible if one.layout.tensor < n < found.layout.tensor]
     assert not any(holds(replace(one, layout=replace(one.layout, tensor=n))) for n in fewer)
+
+
+@pytest.mark.parametrize("rounded", [0.985, 1.0, 1.015])
+def test_a_rounded_number_of_weights_takes_no_other_fact_away(rounded: float) -> None:
+    """Written a little below or above what the facts add up to, latent attention, windows and states stay."""
+    facts = ModelShape(
+        layers=32, hidden_size=4096, attention_heads=32, kv_heads=8, head_dimension=128, intermediate_size=14336,
+        vocabulary=128256, kv_rank=512, rope_dimension=64,
+    )  # fmt: skip
+    counted = shape_of(facts, None)
+    assert counted is not None
+    found = shape_of(facts.model_copy(update={"parameters": round(counted.parameters * rounded)}), None)
+    assert found is not None
+    assert found.attention == counted.attention
+    assert found.parameters == round(counted.parameters * rounded)

@@ -8,6 +8,8 @@ from steelyard.catalog.configs import ConfigError
 from steelyard.catalog.shapes import Attention, Experts, Kind, Shape
 from steelyard.decide.model.roofline import TYPICAL_HEAD
 
+ROUNDED = 0.02  # a number of weights may be off by, as people write it
+
 
 def shape_of(facts: ModelShape, known: Shape | None) -> Shape | None:
     """Give the shape; None where layers, width or size are missing.
@@ -30,7 +32,7 @@ def _agrees(facts: ModelShape, known: Shape) -> bool:
                "vocabulary": (facts.vocabulary, known.vocabulary)}  # fmt: skip
     if any(value is not None and value != other for value, other in written.values()):
         return False
-    return facts.parameters is None or abs(facts.parameters / known.parameters - 1) < 0.02
+    return facts.parameters is None or abs(facts.parameters / known.parameters - 1) < ROUNDED
 
 
 def _counted(facts: ModelShape) -> Shape | None:
@@ -73,7 +75,7 @@ def _with_states(shape: Shape, facts: ModelShape) -> Shape:
 
 
 def _scaled(facts: ModelShape, counted: Shape | None) -> Shape | None:
-    """Take the written number of weights: what the counted parts do not explain is dense."""
+    """Take the written number of weights: what the counted parts do not explain is dense, less where it was rounded down."""
     assert facts.layers is not None
     assert facts.hidden_size is not None
     assert facts.parameters is not None
@@ -82,8 +84,8 @@ def _scaled(facts: ModelShape, counted: Shape | None) -> Shape | None:
     vocabulary = facts.vocabulary or 0
     tied = bool(facts.tied_embeddings)
     edges = vocabulary * facts.hidden_size * (1 if tied else 2)
-    if counted is not None and counted.parameters <= facts.parameters:
-        rest = facts.parameters - counted.parameters
+    rest = facts.parameters - counted.parameters if counted is not None else 0
+    if counted is not None and rest >= -ROUNDED * facts.parameters and counted.dense + rest >= 0:
         return Shape(
             counted.hidden, counted.vocabulary, counted.tied, counted.attention, counted.dense + rest, counted.experts
         )
