@@ -33,8 +33,9 @@ class Offload(Record):
     """none: they are dropped. cpu: into the pod's own memory. lmcache, mooncake: into that store, which replicas may share.
     pegaflow: into the PegaFlow server that runs on the node, on port 50055. Default none."""
     memory: Quantity | None = None
-    """Bytes of its own memory that one pod gives to it, added to the engine's memory request; not with pegaflow, whose
-    server has its own. Default 16Gi."""
+    """Bytes of its own memory that one pod gives to it, shared evenly by its accelerators and added to the engine's memory
+    request; not with pegaflow, whose server has its own. Of sglang with mooncake one half is the engine's and one the store's.
+    Default 16Gi."""
     address: (
         Annotated[str, Field(min_length=3, max_length=253, pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]*:[0-9]{1,5}$")] | None
     ) = None

@@ -168,6 +168,7 @@ class Role(Record):
     """Overrides of the service's quantization, field by field."""
     shared_memory: Quantity | None = None
     """Size of /dev/shm of an engine in bytes, through which its processes talk; it counts as the pod's memory. Default: what
-    the engine needs for its accelerators (1Gi, and 1Gi more for each), none for llama-cpp and simulated."""
+    the engine needs for its accelerators (1Gi, and 1Gi more for each), with vllm and cache.offload.kind cpu what is offloaded
+    too, since that engine keeps it there; none for llama-cpp and simulated."""
     template: PodTemplate = PodTemplate()
     """Additions to the pods."""

@@ -30,6 +30,10 @@ SIXTEEN_BITS = 16
 GIB = 1 << 30
 OFFLOAD_DEFAULT = Quantity("16Gi")
 
+# Keys of blocks that processes share must not depend on the process: LMCache hashes with Python's own hash(), vLLM before its
+# fixed seed began a chain of blocks with random bytes.
+SAME_HASHES: Body = {"name": "PYTHONHASHSEED", "value": "0"}
+
 SCRATCH_VOLUME: Body = {"name": "tmp", "emptyDir": {}}
 SCRATCH_MOUNT: Body = {"name": "tmp", "mountPath": SCRATCH}
 
@@ -71,6 +75,20 @@ def startup_seconds(service: InferenceService, role_name: str) -> int:
     name = written.weights or "auto"
     bits = WEIGHTS[name].bits if written.source != "Load" and name in WEIGHTS else SIXTEEN_BITS
     return BASE_START_SECONDS + ceil(shape.parameters * bits / 8 / READ_BYTES_PER_SECOND)
+
+
+def lmcache_env(service: InferenceService, spread: Spread) -> tuple[Body, ...]:
+    """Give LMCache's variables: memory of each process, in GiB, the shared server, and keys that are the same in every process."""
+    offload = service.spec.cache.offload
+    size = offload_bytes_of_rank(service, spread) / GIB
+    env: list[Body] = [
+        SAME_HASHES,
+        {"name": "LMCACHE_LOCAL_CPU", "value": "True"},
+        {"name": "LMCACHE_MAX_LOCAL_CPU_SIZE", "value": f"{size:.6f}".rstrip("0").rstrip(".")},
+    ]
+    if offload.address is not None:
+        env.append({"name": "LMCACHE_REMOTE_URL", "value": f"lm://{offload.address}"})
+    return tuple(env)
 
 
 def lease_seconds(service: InferenceService, role_name: str) -> int:
@@ -115,6 +133,11 @@ def offload_bytes(service: InferenceService) -> int:
     return (offload.memory or OFFLOAD_DEFAULT).whole if offload.kind in ("cpu", "lmcache", "mooncake") else 0
 
 
-def shared_memory(per_pod: int) -> Quantity:
-    """Size of /dev/shm where the user says nothing: 1Gi and 1Gi more for each accelerator."""
-    return Quantity(f"{1 + per_pod}Gi")
+def offload_bytes_of_rank(service: InferenceService, spread: Spread) -> int:
+    """Bytes that each process of a pod may take of them: one process an accelerator, and each makes a pool of its own."""
+    return offload_bytes(service) // spread.per_pod
+
+
+def shared_memory(per_pod: int, region: int = 0) -> Quantity:
+    """Size of /dev/shm where the user says nothing: 1Gi and 1Gi more for each accelerator, and what the engine keeps there."""
+    return Quantity(f"{1 + per_pod + ceil(region / GIB)}Gi")

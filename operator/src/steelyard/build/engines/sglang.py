@@ -32,12 +32,13 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
     drain, drained = accelerated.drain_command(service, role_name, GAUGES)
     args = ["--model-path", model.location, *(("--revision", model.revision) if model.revision else ())]
     args += [*_serving(service, role_name), *_quantization(service, role_name), *_batching(service, role_name)]
-    args += [*_cache(service), *_speculation(service), *_adapters(service)]
+    args += [*_cache(service, role_name, spread), *_speculation(service), *_adapters(service)]
     follower: list[str] = []
     if spread.nodes > 1:
         group = ["--nnodes", str(spread.nodes), "--dist-init-addr", f"$(LWS_LEADER_ADDRESS):{GROUP_PORT}"]
         follower = [*args, *group, "--node-rank", "$(LWS_WORKER_INDEX)", *service.spec.engine.args]
         args += [*group, "--node-rank", "0"]
+    shared = accelerated.lmcache_env(service, spread) if service.spec.cache.offload.kind == "lmcache" else ()
     events: tuple[Body, ...] = ()
     if service.spec.cache.events:
         events = ({"name": "events", "containerPort": EVENTS_PORT, "protocol": "TCP"},)
@@ -45,7 +46,7 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
         image=service.spec.engine.image or site.image_of("sglang"),
         command=("python3", "-m", "sglang.launch_server"),
         args=(*args, *service.spec.engine.args),
-        env=(*POD_IDENTITY, *accelerated.scratch_env(), *model.env, *_lmcache_env(service)),
+        env=(*POD_IDENTITY, *accelerated.scratch_env(), *model.env, *shared),
         ports=(*PORTS, *events),
         volumes=(*model.volumes, *volumes, accelerated.SCRATCH_VOLUME),
         mounts=(
@@ -109,7 +110,7 @@ def _batching(service: InferenceService, role_name: str) -> list[str]:
     ]
 
 
-def _cache(service: InferenceService) -> list[str]:
+def _cache(service: InferenceService, role_name: str, spread: accelerated.Spread) -> list[str]:
     cache = service.spec.cache
     args: list[str] = []
     if cache.prefix_reuse is False:
@@ -122,7 +123,10 @@ def _cache(service: InferenceService) -> list[str]:
         events = {"publisher": "zmq", "endpoint": f"tcp://*:{EVENTS_PORT}", "topic": f"kv@{service.served_name}"}
         args += ["--kv-events-config", _json(events)]
     if cache.offload.kind in ("cpu", "mooncake"):
-        gigabytes = max(1, accelerated.offload_bytes(service) // 10**9)
+        share = accelerated.offload_bytes_of_rank(service, spread)
+        if cache.offload.kind == "mooncake":
+            share //= 2  # what goes to the store passes through the process' own cache: one half for each
+        gigabytes = max(1, share // 10**9)
         args += ["--enable-hierarchical-cache", "--hicache-size", str(gigabytes)]
     if cache.offload.kind == "mooncake":
         store = {
@@ -130,6 +134,8 @@ def _cache(service: InferenceService) -> list[str]:
             "metadata_server": "P2PHANDSHAKE",
             "protocol": service.spec.transfer.network,
             "device_name": "",
+            # It divides this by the tensor-parallel degree of its attention; without it each group would give 4 GiB more.
+            "global_segment_size": share * (service.spec.parallelism_of(role_name).tensor or 1),
         }
         args += ["--hicache-storage-backend", "mooncake", "--hicache-storage-backend-extra-config", _json(store)]
     if cache.offload.kind == "lmcache":
@@ -156,19 +162,6 @@ def _adapters(service: InferenceService) -> list[str]:
     args = ["--enable-lora", "--max-loras-per-batch", str(min(len(adapters), 8))]
     args += ["--max-lora-rank", str(max(adapter.rank or 16 for adapter in adapters))]
     return [*args, "--lora-paths", *(f"{adapter.name}={adapter_location(adapter)}" for adapter in adapters)]
-
-
-def _lmcache_env(service: InferenceService) -> tuple[Body, ...]:
-    offload = service.spec.cache.offload
-    if offload.kind != "lmcache":
-        return ()
-    env: list[Body] = [
-        {"name": "LMCACHE_LOCAL_CPU", "value": "True"},
-        {"name": "LMCACHE_MAX_LOCAL_CPU_SIZE", "value": f"{accelerated.offload_bytes(service) / accelerated.GIB:g}"},
-    ]
-    if offload.address is not None:
-        env.append({"name": "LMCACHE_REMOTE_URL", "value": f"lm://{offload.address}"})
-    return tuple(env)
 
 
 def _json(value: Any) -> str:

@@ -36,7 +36,7 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
     args = [model.location, *(("--revision", model.revision) if model.revision else ())]
     args += ["--served_model_name", service.served_name, "--host", "0.0.0.0", "--port", str(ENGINE_PORT)]
     args += ["--config", f"{accelerated.SETTINGS}/{OPTIONS_FILE}"]
-    text = yaml.safe_dump(options(service, role_name), sort_keys=False)
+    text = yaml.safe_dump(options(service, role_name, spread), sort_keys=False)
     return Parts(
         image=service.spec.engine.image or site.image_of("tensorrt-llm"),
         command=("trtllm-serve",),
@@ -63,7 +63,7 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
     )
 
 
-def options(service: InferenceService, role_name: str) -> dict[str, Any]:
+def options(service: InferenceService, role_name: str, spread: accelerated.Spread) -> dict[str, Any]:
     """Give the file's content; only what a typed field says, or what serving needs."""
     spec, ways, batching = service.spec, service.spec.parallelism_of(role_name), service.spec.batching_of(role_name)
     found: dict[str, Any] = {
@@ -72,7 +72,7 @@ def options(service: InferenceService, role_name: str) -> dict[str, Any]:
         "max_num_tokens": batching.max_batch_tokens,
         "enable_chunked_prefill": batching.strategy == "chunked",
         "trust_remote_code": spec.model.trust_remote_code,
-        "kv_cache_config": _cache(service, role_name),
+        "kv_cache_config": _cache(service, role_name, spread),
         "return_perf_metrics": True,
         "enable_iter_perf_stats": True,
     }
@@ -92,7 +92,7 @@ def options(service: InferenceService, role_name: str) -> dict[str, Any]:
     return found
 
 
-def _cache(service: InferenceService, role_name: str) -> dict[str, Any]:
+def _cache(service: InferenceService, role_name: str, spread: accelerated.Spread) -> dict[str, Any]:
     spec, cache = service.spec, service.spec.cache
     found: dict[str, Any] = {"free_gpu_memory_fraction": spec.engine.memory_utilization or MEMORY_UTILIZATION}
     kv = spec.quantization_of(role_name).kv_cache
@@ -105,7 +105,7 @@ def _cache(service: InferenceService, role_name: str) -> dict[str, Any]:
     if cache.kv_tokens is not None:
         found["max_tokens"] = cache.kv_tokens
     if cache.offload.kind == "cpu":
-        found["host_cache_size"] = accelerated.offload_bytes(service)
+        found["host_cache_size"] = accelerated.offload_bytes_of_rank(service, spread)
     return found
 
 

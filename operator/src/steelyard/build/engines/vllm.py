@@ -36,7 +36,7 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
     spread = accelerated.spread(service, role_name, accelerator)
     volumes, mounts = adapter_volumes(service)
     drain, drained = accelerated.drain_command(service, role_name, GAUGES)
-    cached = vllm_cache.wiring(service, role_name)
+    cached = vllm_cache.wiring(service, role_name, spread)
     args = [model.location, *(("--revision", model.revision) if model.revision else ())]
     args += _serving(service, role_name, spread, accelerator)
     args += [*_quantization(service, role_name), *_batching(service, role_name), *_cache(service, role_name)]
@@ -87,7 +87,7 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
         follower_args=tuple(follower),
         devices=accelerated.rdma_devices(service, spread.per_pod),
         extra_memory=accelerated.offload_bytes(service),
-        shared_memory=accelerated.shared_memory(spread.per_pod),
+        shared_memory=accelerated.shared_memory(spread.per_pod, vllm_cache.region_bytes(service, role_name, spread)),
         capabilities=("IPC_LOCK",) if service.spec.transfer.network == "rdma" else (),
     )
 

@@ -5,6 +5,7 @@ Several connectors at once are one MultiConnector, the hand-off first: it must s
 
 import json
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 from steelyard.api.labels import EVENTS_PORT, KV_PORT, PREFILL
@@ -30,7 +31,7 @@ class Wiring:
     files: dict[str, str] = field(default_factory=dict)
 
 
-def wiring(service: InferenceService, role_name: str) -> Wiring:
+def wiring(service: InferenceService, role_name: str, spread: accelerated.Spread) -> Wiring:
     """Wire up what the service's transfer and cache ask for in this role."""
     connectors: list[dict[str, Any]] = []
     env: list[Body] = []
@@ -40,13 +41,14 @@ def wiring(service: InferenceService, role_name: str) -> Wiring:
         env += _nixl_env(service, role_name)
     kind = service.spec.cache.offload.kind
     if kind == "cpu":
-        connectors.append(_connector("OffloadingConnector", cpu_bytes_to_use=accelerated.offload_bytes(service)))
+        connectors.append(_connector("OffloadingConnector", cpu_bytes_to_use=_engine_bytes(service, role_name, spread)))
     elif kind == "lmcache":
         connectors.append(_connector("LMCacheConnectorV1"))
-        env += _lmcache_env(service)
+        env += accelerated.lmcache_env(service, spread)
     elif kind == "mooncake":
         connectors.append(_connector("MooncakeStoreConnector"))
-        files[MOONCAKE_FILE] = _mooncake_file(service)
+        files[MOONCAKE_FILE] = _mooncake_file(service, spread)
+        env.append(accelerated.SAME_HASHES)
         env.append({"name": "MOONCAKE_CONFIG_PATH", "value": f"{accelerated.SETTINGS}/{MOONCAKE_FILE}"})
     elif kind == "pegaflow":
         connectors.append({**_connector("PegaKVConnector"), "kv_connector_module_path": "pegaflow.connector"})
@@ -60,6 +62,23 @@ def wiring(service: InferenceService, role_name: str) -> Wiring:
         args += ["--kv-events-config", _json({**events, "topic": f"kv@{service.served_name}"})]
         ports.append({"name": "events", "containerPort": EVENTS_PORT, "protocol": "TCP"})
     return Wiring(tuple(args), tuple(env), tuple(ports), files)
+
+
+def _engine_bytes(service: InferenceService, role_name: str, spread: accelerated.Spread) -> int:
+    """Bytes for all processes of one engine core, which divides them by their number: over all pods that it spans, and once for
+    each copy of the attention part, since each of these has a core of its own."""
+    ways = service.spec.parallelism_of(role_name)
+    return accelerated.offload_bytes_of_rank(service, spread) * (ways.tensor or 1) * (ways.pipeline or 1)
+
+
+def region_bytes(service: InferenceService, role_name: str, spread: accelerated.Spread) -> int:
+    """Bytes in /dev/shm of one pod: its connector to the pod's own memory keeps the blocks of an engine core in a file there, and
+    does not start where it finds less room than that (vllm/v1/kv_offload/cpu/shared_offload_region.py)."""
+    if service.spec.cache.offload.kind != "cpu":
+        return 0
+    ways = service.spec.parallelism_of(role_name)
+    cores = ceil(spread.per_pod / ((ways.tensor or 1) * (ways.pipeline or 1)))
+    return cores * _engine_bytes(service, role_name, spread)
 
 
 def _connector(name: str, **extra: Any) -> dict[str, Any]:
@@ -88,23 +107,13 @@ def _nixl_env(service: InferenceService, role_name: str) -> list[Body]:
     ]
 
 
-def _lmcache_env(service: InferenceService) -> list[Body]:
-    offload = service.spec.cache.offload
-    env = [
-        {"name": "LMCACHE_LOCAL_CPU", "value": "True"},
-        {"name": "LMCACHE_MAX_LOCAL_CPU_SIZE", "value": f"{accelerated.offload_bytes(service) / accelerated.GIB:g}"},
-    ]
-    if offload.address is not None:
-        env.append({"name": "LMCACHE_REMOTE_URL", "value": f"lm://{offload.address}"})
-    return env
-
-
-def _mooncake_file(service: InferenceService) -> str:
+def _mooncake_file(service: InferenceService, spread: accelerated.Spread) -> str:
+    """Every process gives a segment of the store and reads this one file, so it tells the share of one."""
     offload = service.spec.cache.offload
     content = {
         "metadata_server": "P2PHANDSHAKE",
         "master_server_address": offload.address,
-        "global_segment_size": accelerated.offload_bytes(service),
+        "global_segment_size": accelerated.offload_bytes_of_rank(service, spread),
         "protocol": service.spec.transfer.network,
         "device_name": "",
     }
@@ -114,6 +123,7 @@ def _mooncake_file(service: InferenceService) -> str:
 def _pegaflow_env() -> list[Body]:
     """The server is the node's: it shares the accelerator's memory with the engine, which the network could not."""
     return [
+        accelerated.SAME_HASHES,
         {"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}},
         {"name": "PEGAFLOW_HOST", "value": "http://$(HOST_IP)"},
         {"name": "PEGAFLOW_PORT", "value": str(PEGAFLOW_PORT)},
