@@ -88,6 +88,8 @@ REFUSED: list[tuple[str, dict[str, Any], Reason, str, list[str]]] = [
      "spec.objectives.timeToFirstToken", ["1ms"]),
     ("no time for a token", {"objectives": {"timePerOutputToken": "9ns"}}, Reason.INVALID_SPEC,
      "spec.objectives.timePerOutputToken", ["9ns"]),
+    ("a share where a percentage is meant, stored before a rule refused it", {"objectives": {"attainment": 0.95}},
+     Reason.INVALID_SPEC, "spec.objectives.attainment", ["0.95", "write 95 for 95 %"]),
     ("no window", {"objectives": {"window": "0m"}}, Reason.INVALID_SPEC, "spec.objectives.window", ["0m"]),
     ("no body", {"routing": {"limits": {"bodyBytes": 0}}}, Reason.INVALID_SPEC, "spec.routing.limits.bodyBytes", ["0"]),
     # A real sample that turns on remote code and request logging (kserve/kserve, G08).

@@ -17,7 +17,8 @@ class Objectives(Record):
     time_per_output_token: Duration | None = None
     """TPOT: longest mean time per output token of a request, after the first. Default: not judged."""
     attainment: Annotated[float, Field(gt=0, lt=100)] = 95
-    """Percent of requests that must meet the objectives, above 0 and below 100. Default 95."""
+    """Percent of requests that must meet the objectives, at least 1 and below 100: 95 means 95 %, and 0.95 is refused.
+    Default 95."""
     window: Duration = Duration("5m")
     """Span over which attainment is counted. Default 5m."""
 

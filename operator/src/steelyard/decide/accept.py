@@ -28,6 +28,9 @@ SHORTEST_SECONDS = 0.001  # of any span of time
 LONGEST_SECONDS = 7 * 86_400.0  # a pod that leaves waits as long as its longest request may take
 
 
+LEAST_ATTAINMENT = 1  # percent
+
+
 @dataclass(frozen=True)
 class Refusal:
     """One reason why a spec cannot be served."""
@@ -177,6 +180,11 @@ def _spans(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
     ):
         if span is not None and not SHORTEST_SECONDS <= span.seconds <= LONGEST_SECONDS:
             yield Refusal(Reason.INVALID_SPEC, field, span, "it must be at least 1ms and at most 168h")
+    if objectives.attainment < LEAST_ATTAINMENT:
+        problem = (
+            f"it is a percentage of at least {LEAST_ATTAINMENT}, and 100 times as much may be meant; write 95 for 95 %"
+        )
+        yield Refusal(Reason.INVALID_SPEC, "spec.objectives.attainment", f"{objectives.attainment:g}", problem)
     size = routing.limits.body_bytes
     if size.value < 1:
         problem = "no request would fit; raise it to more than the longest prompt in bytes"

@@ -43,6 +43,15 @@ _GOALS = (
         for field in _LATENCIES
     ),
     Rule(
+        name="attainment-is-a-percentage",
+        on=Objectives,
+        cel="!has(self.attainment) || double(self.attainment) >= 1.0",
+        message="objectives.attainment is a percentage of at least 1; write 95 for 95 %",
+        accept=spec(objectives={"attainment": 99.5}),
+        reject=spec(objectives={"attainment": 0.95}),
+        field="attainment",
+    ),
+    Rule(
         name="window-positive",
         on=Objectives,
         cel="string(self.window).matches('[1-9]')",
