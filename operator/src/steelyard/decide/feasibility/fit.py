@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from steelyard.api.reasons import Reason
 from steelyard.catalog import formats, kernels
+from steelyard.decide.feasibility import scaling
 from steelyard.decide.feasibility.findings import Finding, gigabytes, listed
 from steelyard.decide.feasibility.inputs import COMPUTES_NOTHING, Side
 from steelyard.decide.feasibility.memory import Memory, memory
@@ -21,8 +22,9 @@ USEFUL_CONTEXT = 1024  # a shorter one is no remedy
 def fits(side: Side) -> Iterator[Finding]:
     """Refuse what cannot start; an engine that computes nothing is told instead."""
     positions, computes = side.shape.context, side.engine != COMPUTES_NOTHING
-    if positions is not None and side.context > positions and side.kept is None and computes:
+    if positions is not None and side.context > positions and side.kept is None and computes and not side.scaled:
         problem = f"the model was made for {positions} positions, and engines refuse more without a scaling of its own"
+        problem += f"; lower it to at most {positions}" + scaling.remedy(side.engine, side.context)
         yield Finding(Reason.INVALID_SPEC, side.place("context"), str(side.context), problem, refused=False)
     counted = memory(side)
     if counted is None:

@@ -51,6 +51,7 @@ class Side:
     rank: int = 16
     draft: Shape | None = None
     lossless: bool = False
+    scaled: bool = False  # the user's own flags have the engine count more positions than the model was made for
     guessing: Guessing | None = None  # None: no guesses, or nobody knows how many are accepted
     places: Mapping[str, str] = field(default_factory=dict)
 

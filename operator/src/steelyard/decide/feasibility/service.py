@@ -15,6 +15,7 @@ from steelyard.api.service import InferenceService
 from steelyard.catalog import models, versions
 from steelyard.catalog.engines import ENGINES, version_told
 from steelyard.catalog.shapes import Shape
+from steelyard.decide.feasibility import scaling
 from steelyard.decide.feasibility.facts import shape_of
 from steelyard.decide.feasibility.findings import Finding
 from steelyard.decide.feasibility.inputs import Pair, Side, Targets
@@ -135,6 +136,7 @@ def side_of(service: InferenceService, role: str, accelerator: Accelerator, shap
         rank=max((adapter.rank or 16 for adapter in spec.model.adapters), default=16),
         draft=draft[0].shape if draft else None,
         lossless=bool(numbers.lossless_compression),
+        scaled=scaling.given(spec.engine.name, spec.engine.args),
         places=_places(service, role, own.accelerator is not None),
     )
 
