@@ -9,11 +9,12 @@ import csv
 import json
 from collections.abc import Iterator
 from heapq import merge
+from math import isfinite
 from pathlib import Path
 from random import Random
 
 from steelyard.sim.requests import Arrival
-from steelyard.sim.trace import BadTrace
+from steelyard.sim.trace import BadTrace, opened
 
 WINDOW_SECONDS = 600.0
 _SHAPES = (0.02, 50.0)  # of a Gamma: beyond these, rounding in the published CV rules
@@ -39,28 +40,48 @@ def _client(path: Path, start: float, end: float, speed: float, scale: float, se
     if not lengths:
         return
     random = Random(f"{path.name} {seed}")
-    with path.open() as file:
-        for row in csv.reader(file):
-            at, rate = float(row[0]), float(row[1] or 0) * scale
-            if not start <= at < end or rate <= 0:
-                continue
-            known = [begin for begin in lengths if begin <= at]
-            prompts, answers = lengths[known[-1] if known else min(lengths)]
-            shape = min(_SHAPES[1], max(_SHAPES[0], 1 / (float(row[2] or 1) or 1.0) ** 2))
-            now, over = (at - start) / speed + random.random() / rate, (at - start + WINDOW_SECONDS) / speed
-            while now < over:
-                prompt, answer = random.choices(*prompts)[0], random.choices(*answers)[0]
-                yield Arrival(now, max(1, prompt), max(1, answer))
-                now += random.gammavariate(shape, 1 / (rate * shape))
+    for at, published, cv in _rates(path):
+        rate = published * scale
+        if not start <= at < end or rate <= 0:
+            continue
+        known = [begin for begin in lengths if begin <= at]
+        prompts, answers = lengths[known[-1] if known else min(lengths)]
+        shape = min(_SHAPES[1], max(_SHAPES[0], 1 / cv**2))
+        now, over = (at - start) / speed + random.random() / rate, (at - start + WINDOW_SECONDS) / speed
+        while now < over:
+            prompt, answer = random.choices(*prompts)[0], random.choices(*answers)[0]
+            yield Arrival(now, max(1, prompt), max(1, answer))
+            now += random.gammavariate(shape, 1 / (rate * shape))
+
+
+def _rates(path: Path) -> Iterator[tuple[float, float, float]]:
+    """Seconds, requests per second and CV of each line."""
+    with opened(path) as file:
+        for number, row in enumerate(csv.reader(file), start=1):
+            try:
+                found = float(row[0]), float(row[1] or 0), abs(float(row[2] or 1)) or 1.0
+            except (IndexError, ValueError) as failure:
+                told = f"{path}: line {number} is {','.join(row)[:60]!r}; expected seconds, requests per second and their CV"
+                raise BadTrace(told) from failure
+            if not all(map(isfinite, found)):
+                raise BadTrace(f"{path}: line {number} is {','.join(row)[:60]!r}; expected finite numbers")
+            yield found
 
 
 def _lengths(path: Path) -> dict[float, tuple[Distribution, Distribution]]:
     """Distributions (prompt, answer) by the time from which they hold, rising."""
     found: dict[float, tuple[Distribution, Distribution]] = {}
-    for begin, tables in sorted(json.loads(path.read_text()).items(), key=lambda item: float(item[0])):
+    try:
+        with opened(path) as file:
+            windows = sorted(
+                ((float(begin), dict(tables)) for begin, tables in json.load(file).items()), key=lambda one: one[0]
+            )
+    except (AttributeError, TypeError, ValueError) as failure:
+        raise BadTrace(f"{path}: expected a JSON object of {{seconds: distributions}}: {failure}") from failure
+    for begin, tables in windows:
         prompts, answers = (_distribution(path, tables.get(name)) for name in ("input_tokens", "output_tokens"))
         if prompts is not None and answers is not None:
-            found[float(begin)] = (prompts, answers)
+            found[begin] = (prompts, answers)
     return found
 
 
@@ -72,4 +93,10 @@ def _distribution(path: Path, text: object) -> Distribution | None:
         raise BadTrace(f"{path}: a distribution is {str(text)[:60]!r}; expected {{tokens: weight, …}}") from failure
     if not isinstance(table, dict) or not table:
         return None
-    return [int(key) for key in table], [float(weight) for weight in table.values()]
+    try:
+        tokens, weights = [int(key) for key in table], [float(weight) for weight in table.values()]
+    except (TypeError, ValueError) as failure:
+        raise BadTrace(f"{path}: a distribution is {str(text)[:60]!r}; expected {{tokens: weight, …}}") from failure
+    if not all(isfinite(weight) and weight >= 0 for weight in weights) or sum(weights) <= 0:
+        raise BadTrace(f"{path}: weights of a distribution are {str(weights)[:60]}; expected some above 0")
+    return tokens, weights

@@ -44,7 +44,7 @@ def of_profile(path: Path, *, max_sequences: int, max_batch_tokens: int, batchin
     Raises ValueError, naming the file and the field.
     """
     try:
-        content: dict[str, Any] = json.loads(path.read_text())
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8-sig"))
         prefill, decode = content["prefill"], content["decode"]
         per_token = float(content["bytesPerToken"]) / float(content["transferBytesPerSecond"])
         engine = Engine(
@@ -67,7 +67,7 @@ def of_profile(path: Path, *, max_sequences: int, max_batch_tokens: int, batchin
     except KeyError as failure:
         raise ValueError(f"{path}: {failure.args[0]} is missing; a profile has startupSeconds, kvTokens, prefill, decode,"
                          " transferBytesPerSecond and bytesPerToken") from failure  # fmt: skip
-    except (TypeError, ValueError, ZeroDivisionError) as failure:
+    except (TypeError, AttributeError, ValueError, ZeroDivisionError, OverflowError) as failure:
         raise ValueError(f"{path}: {failure}") from failure
 
 

@@ -14,9 +14,12 @@ the line, the field, and what was expected.
 import csv
 import gzip
 import json
+import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import chain
+from math import isfinite
 from pathlib import Path
 from typing import IO, Any
 
@@ -43,7 +46,7 @@ def read(path: Path, *, speed: float = 1.0, start: float = 0.0, end: float | Non
 
 def rates(path: Path) -> list[tuple[float, float]]:
     """Read a table of rates: (seconds, requests per second), rising in time."""
-    with _open(path) as file:
+    with opened(path) as file:
         table = csv.DictReader(file)
         column = next((name for name in ("rps", "rps_calibrated") if name in (table.fieldnames or ())), None)
         if column is None or "t_s" not in (table.fieldnames or ()):
@@ -69,7 +72,7 @@ def with_shared_cache(arrivals: Iterable[Arrival], block_tokens: int = MOONCAKE_
 
 
 def _lines(path: Path) -> Iterator[Arrival]:
-    with _open(path) as file:
+    with opened(path) as file:
         first = file.readline()
         if first.lstrip().startswith("{"):
             yield from _mooncake(path, first, file)
@@ -119,28 +122,45 @@ def _object(path: Path, number: int, line: str, origin: float | None, before: fl
         row = json.loads(line)
     except ValueError as failure:
         raise BadTrace(f"{path}: line {number} is not JSON: {failure}") from failure
+    if not isinstance(row, dict):
+        raise BadTrace(f"{path}: line {number} is {line.strip()[:60]!r}; expected a JSON object with timestamp, …")
     at = _number(path, number, row, "timestamp") / 1000
     origin = at if origin is None else origin
     at = _forward(path, number, before, at - origin)
     prompt, answer = (_count(path, number, row, name) for name in ("input_length", "output_length"))
-    return origin, at, Arrival(at, max(1, prompt), max(1, answer), 0, tuple(row.get("hash_ids") or ()))
+    blocks = row.get("hash_ids") or ()
+    if not isinstance(blocks, list | tuple) or not all(isinstance(block, int) for block in blocks):
+        raise BadTrace(f"{path}: line {number}: hash_ids is {str(blocks)[:60]}; expected a list of whole numbers")
+    return origin, at, Arrival(at, max(1, prompt), max(1, answer), 0, tuple(blocks))
 
 
-def _open(path: Path) -> IO[str]:
+@contextmanager
+def opened(path: Path) -> Iterator[IO[str]]:
+    """Open a text, gzipped or not, with or without a byte order mark. What cannot be read raises `BadTrace`, while it is
+    read too."""
     try:
-        return gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-    except OSError as failure:
-        raise BadTrace(f"{path}: {failure.strerror or failure}") from failure
+        with (
+            gzip.open(path, "rt", encoding="utf-8-sig")
+            if path.suffix == ".gz"
+            else path.open(encoding="utf-8-sig") as file
+        ):
+            yield file
+    except (OSError, EOFError, zlib.error) as failure:
+        raise BadTrace(f"{path}: {getattr(failure, 'strerror', None) or failure}") from failure
+    except UnicodeDecodeError as failure:
+        raise BadTrace(
+            f"{path}: is not UTF-8 ({failure.reason} at byte {failure.start}); save it as UTF-8"
+        ) from failure
+    except csv.Error as failure:
+        raise BadTrace(f"{path}: is not CSV: {failure}") from failure
 
 
 def _moment(path: Path, number: int, text: str | None) -> float:
     """Seconds of a time stamp, or of a plain number. Seven decimals, as Azure writes, are more than Python reads."""
     if text is None:
         raise BadTrace(f"{path}: line {number} has no TIMESTAMP")
-    try:
-        return float(text)
-    except ValueError:
-        pass
+    with suppress(ValueError):
+        return _finite(float(text))
     try:
         whole, _, fraction = text.strip().partition(".")
         digits = fraction.partition("+")[0].rstrip("Z")
@@ -159,9 +179,16 @@ def _forward(path: Path, number: int, before: float, at: float) -> float:
 
 def _number(path: Path, number: int, row: dict[str, Any], name: str) -> float:
     try:
-        return float(row[name])
+        return _finite(float(row[name]))
     except (KeyError, TypeError, ValueError) as failure:
         raise BadTrace(f"{path}: line {number}: {name} is {row.get(name)!r}; expected a number") from failure
+
+
+def _finite(value: float) -> float:
+    """Give the number; raises ValueError for what is none, or without end."""
+    if not isfinite(value):
+        raise ValueError(value)
+    return value
 
 
 def _count(path: Path, number: int, row: dict[str, Any], name: str) -> int:

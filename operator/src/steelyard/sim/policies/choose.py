@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from math import isfinite
 from typing import Any
 
 from steelyard.decide.scale import signals as law
@@ -19,6 +20,7 @@ RIVALS: Mapping[str, type[Rival]] = {
     "dynamo-load": DynamoLoad,
 }
 NAMES = ("ours", "static", *RIVALS)
+_MAY_BE_ZERO = {"window", "down_tokens", "down_kv"}  # no stabilisation; never scaled down
 _NOT_SETTINGS = {"engine", "bounds"}
 
 
@@ -80,4 +82,6 @@ def _settings(text: str, kind: type[Rival], settings: list[str]) -> dict[str, An
             values[key] = float(value)
         except ValueError as failure:
             raise ValueError(f"policy {text!r}: {key} is {value!r}; expected a number") from failure
+        if not isfinite(values[key]) or values[key] < 0 or (values[key] == 0 and key not in _MAY_BE_ZERO):
+            raise ValueError(f"policy {text!r}: {key} is {value}; it must be a number above 0")
     return values
