@@ -12,6 +12,7 @@ from typing import Any
 import celpy
 from celpy import celtypes
 from celpy.adapter import json_to_cel
+from celpy.evaluation import CELEvalError
 
 from steelyard.api.crd import KINDS, definition
 from steelyard.api.quantities import Quantity
@@ -50,7 +51,11 @@ def with_defaults(value: Any, schema: Schema) -> Any:
 
 def _broken_rules(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
     for rule in schema.get("x-kubernetes-validations", ()):
-        if not evaluate(rule["rule"], value):
+        try:
+            kept = evaluate(rule["rule"], value)
+        except CELEvalError:  # the API server takes a rule that it cannot evaluate for a broken one
+            kept = False
+        if not kept:
             yield path, f"{path or '.'}: {rule['message']}"
     if isinstance(value, dict):
         for name, child in schema.get("properties", {}).items():

@@ -8,6 +8,8 @@ import typer
 from steelyard.api import crd, reference
 from steelyard.cli import abilities_page, generated
 
+UNWRITABLE = 2
+
 
 def crds(
     out: Annotated[Path | None, typer.Option(help="Folder to write the CRDs to; without it they are printed.")] = None,
@@ -36,5 +38,12 @@ def crds(
             typer.echo("error: generated files are stale; run `make generate` and commit the result", err=True)
             raise typer.Exit(1)
     else:
-        for path in generated.write(files):
+        try:
+            written = generated.write(files)
+        except OSError as failure:
+            flag = "--out" if out and str(failure.filename).startswith(str(out)) else "--docs"
+            told = f"{flag}: {failure.filename}: {failure.strerror or failure}; name a folder where you may write"
+            typer.echo(told, err=True)
+            raise typer.Exit(UNWRITABLE) from failure
+        for path in written:
             typer.echo(f"wrote {path}", err=True)

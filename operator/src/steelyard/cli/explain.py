@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+from yaml import YAMLError
 
 from steelyard.cli.explanation import Explanation, explain
 from steelyard.observe.resources import INFERENCE_SERVICE
@@ -42,6 +43,15 @@ def explain_command(
     console = Console()
     try:
         api = connect(str(kubeconfig) if kubeconfig else None)
+    except (ValueError, TypeError, AttributeError, LookupError, YAMLError) as failure:
+        named = f"--kubeconfig {kubeconfig}" if kubeconfig else "the kubeconfig ($KUBECONFIG, or ~/.kube/config)"
+        told = f"{named} cannot be read: {' '.join(str(failure).split())}; name a kubeconfig file, as kubectl reads it"
+        typer.echo(told, err=True)
+        raise typer.Exit(UNREACHABLE) from failure
+    except (NoServer, OSError) as failure:
+        typer.echo(f"the API server cannot be asked: {failure}", err=True)
+        raise typer.Exit(UNREACHABLE) from failure
+    try:
         first = shown(api, namespace, name)
         if not watch:
             console.print(first)

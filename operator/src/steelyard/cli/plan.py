@@ -6,24 +6,33 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 from rich.console import Console
 
+from steelyard.catalog.engines import ENGINES
+from steelyard.cli import flags, outputs
+from steelyard.cli.flags import seconds
 from steelyard.cli.plan_manifest import manifest
 from steelyard.cli.plan_page import page
-from steelyard.cli.plan_question import Asked, planned
+from steelyard.cli.plan_question import Asked, Planned, planned
 from steelyard.cli.plan_ratio import ratio_cells, ratio_figures, ratio_page, ratio_table
 from steelyard.cli.plan_tables import figures, show
-from steelyard.cli.refusing import Refused
+from steelyard.cli.refusing import Refused, refused
 from steelyard.cli.render import REFUSED, UNUSABLE
-from steelyard.cli.simulate import seconds
 from steelyard.sim.planner import answer
 
 NOTHING_SERVES = 3
 DEFAULT_PERCENT = 95.0
+OF_LENGTHS = ("--prompt-tokens", "--output-tokens", "--variation")
+OF_MODELS = (
+    *("--file", "--model", "--config", "--accelerator", "--accelerators", "--engine", "--weights", "--kv-cache"),
+    *("--context-length", "--rate", *OF_LENGTHS, "--sweep", "--acceptance", "--write"),
+)  # without effect on a measured engine
 WIDTH = 132  # of tables where the output is no terminal
 
 
 def plan_command(
+    context: typer.Context,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -41,7 +50,7 @@ def plan_command(
     accelerators: Annotated[
         list[Path] | None, typer.Option(help="Manifests of Accelerators, besides the catalogue's.")
     ] = None,
-    engine: Annotated[str | None, typer.Option(help="vllm, sglang, tensorrt-llm or simulated. Default: vllm.")] = None,
+    engine: Annotated[str | None, typer.Option(help=f"{', '.join(ENGINES)}. Default: vllm.")] = None,
     weights: Annotated[
         list[str] | None,
         typer.Option(
@@ -108,74 +117,96 @@ def plan_command(
     load within the objectives (and the budget).
     """
     errors = Console(stderr=True)
-    if profile is not None:
-        try:
-            if trace is None:
-                raise ValueError("--profile needs --trace, whose requests are played")
-            cells = ratio_cells(profile, trace, budget, rates, ttft, tpot, seed)
-        except ValueError as failure:
-            errors.print(f"[red]error:[/red] {failure}", highlight=False)
-            raise typer.Exit(UNUSABLE) from failure
-        wanted = (attainment or DEFAULT_PERCENT) / 100
-        _put(json_file, json.dumps(ratio_figures(cells, wanted), indent=1) + "\n")
-        _put(html, ratio_page(cells, wanted))
-        if str(json_file) != "-":
-            _console().print(ratio_table(cells, wanted))
-        return
-    asked = Asked(
-        file,
-        tuple(accelerators or ()),
-        model,
-        config,
-        tuple(accelerator or ()),
-        engine,
-        tuple(weights or ()),
-        kv_cache,
-        context_length,
-        rate,
-        prompt_tokens,
-        output_tokens,
-        variation,
-        trace,
-        ttft,
-        tpot,
-        attainment,
-        budget,
-        seed,
-        acceptance,
-    )
+    written = {"--write": write, "--json": json_file, "--html": html}
+    quiet = any(map(outputs.to_output, written.values()))
     try:
+        _with_effect(flags.given(context))
+        outputs.check(written)
+        if profile is not None:
+            cells = ratio_cells(profile, trace, budget, rates, ttft, tpot, seed)
+            wanted = _share(attainment)
+            if not quiet:
+                _console().print(ratio_table(cells, wanted))
+            outputs.put("--json", json_file, json.dumps(ratio_figures(cells, wanted), indent=1) + "\n")
+            outputs.put("--html", html, ratio_page(cells, wanted))
+            return
+        asked = Asked(
+            file,
+            tuple(accelerators or ()),
+            model,
+            config,
+            tuple(accelerator or ()),
+            engine,
+            tuple(weights or ()),
+            kv_cache,
+            context_length,
+            rate,
+            prompt_tokens,
+            output_tokens,
+            variation,
+            trace,
+            ttft,
+            tpot,
+            attainment,
+            budget,
+            seed,
+            acceptance,
+        )
         question = planned(asked)
         found = answer(question.question, every_ratio=sweep)
+        if found.chosen is None:
+            for reason in found.refused:
+                typer.echo(reason, err=True)
+            raise typer.Exit(NOTHING_SERVES)
+        if not quiet:
+            show(question, found, _console())
+        outputs.put("--json", json_file, json.dumps(figures(question, found), indent=1) + "\n")
+        if html is not None:
+            outputs.put("--html", html, page(question, found))
+        if write is not None:
+            outputs.put("--write", write, _served(manifest(question, found.chosen), question))
     except Refused as failure:
         typer.echo(str(failure), err=True)
         raise typer.Exit(REFUSED) from failure
     except ValueError as failure:
         errors.print(f"[red]error:[/red] {failure}", highlight=False)
         raise typer.Exit(UNUSABLE) from failure
-    if found.chosen is None:
-        for reason in found.refused:
-            typer.echo(reason, err=True)
-        raise typer.Exit(NOTHING_SERVES)
-    quiet = "-" in (str(json_file), str(write))
-    if not quiet:
-        show(question, found, _console())
-    _put(json_file, json.dumps(figures(question, found), indent=1) + "\n")
-    _put(write, manifest(question, found.chosen))
-    if html is not None:
-        _put(html, page(question, found))
     if found.chosen.both < question.question.goal.attainment:
         typer.echo("nothing keeps the promise in play; the figures are those of what comes nearest", err=True)
         raise typer.Exit(NOTHING_SERVES)
 
 
+def _served(text: str, question: Planned) -> str:
+    """Give a manifest that the operator takes. Raises `Refused` with its reasons where what was planned is none."""
+    service, reasons = refused(yaml.safe_load(text), question.known)
+    if service is None or reasons:
+        raise Refused("\n".join(["--write: nothing is written, since the operator would refuse it:", *reasons]))
+    return text
+
+
+def _with_effect(given: frozenset[str]) -> None:
+    """Raise ValueError for flags that would be dropped, naming what they clash with."""
+    if "--profile" in given:
+        flags.unused(
+            given, OF_MODELS, "with --profile, which is all that is known of the engine", "leave out one of the two"
+        )
+        if "--trace" not in given:
+            raise ValueError("--profile needs --trace, whose requests are played")
+        return
+    flags.unused(given, ("--rates",), "without --profile", "give one load with --rate, or an engine's --profile")
+    if "--file" in given and "--config" not in given:
+        flags.unused(given, ("--model",), "with --file, whose model is planned", "leave out one of the two")
+    if "--trace" in given:
+        flags.unused(given, OF_LENGTHS, "with --trace, whose lengths are taken", "leave out one of the two")
+
+
+def _share(percent: float | None) -> float:
+    """The share of requests that is promised."""
+    wanted = DEFAULT_PERCENT if percent is None else percent
+    if not 0 < wanted < 100:
+        raise ValueError(f"--attainment is {wanted:g}; it is a percentage above 0 and below 100")
+    return wanted / 100
+
+
 def _console() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=WIDTH)
-
-
-def _put(path: Path | None, text: str) -> None:
-    """Write a text to a file, or to the output where the path is -."""
-    if path is not None and str(path) == "-":
-        typer.echo(text, nl=False)
-    elif path is not None:
-        path.write_text(text)

@@ -9,13 +9,13 @@ from typing import Any
 
 import yaml
 
+from steelyard.cli.plan_allowed import PLANNED, facts_of
 from steelyard.cli.plan_question import Planned
 from steelyard.decide.feasibility.findings import milliseconds
 from steelyard.decide.goodput.candidates import Replica
 from steelyard.sim.rehearsal import Rehearsed
 
 GROWTH = 2  # a role's maximum, over its planned number
-PLANNED = ("parallelism", "quantization", "prefill", "decode", "aggregated")  # blocks that are put together anew
 PLANNED_FORMATS = ("weights", "source", "kvCache")  # of a block `quantization`
 PLANNED_OF_ROLE = ("replicas", "accelerator", "parallelism", "quantization")
 METADATA = ("labels", "annotations")  # the user's own; the rest is the API server's
@@ -54,6 +54,8 @@ def _body(question: Planned, found: Rehearsed, percent: float) -> dict[str, Any]
             block: {**written.get(block, {}), **own} if isinstance(own, dict) else own for block, own in spec.items()
         }
         spec = {**_without(written, PLANNED), **spec}
+    if replica.side.engine == "simulated" and "shape" not in spec["model"]:
+        spec["model"]["shape"] = facts_of(question.shape)
     # An engine that makes the weights while it loads chooses the activations by them; any that are written are refused.
     decided = (*PLANNED_FORMATS, "activations") if replica.side.source == "Load" else PLANNED_FORMATS
     formats = _without(written.get("quantization"), decided)

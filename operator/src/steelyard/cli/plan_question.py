@@ -1,20 +1,19 @@
 """What `steelyard plan` asks: from a manifest and flags to a question for the planner."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from steelyard.api.accelerator import Accelerator
 from steelyard.api.service import InferenceService
-from steelyard.catalog import configs, models, versions
-from steelyard.catalog.accelerators import ACCELERATORS
+from steelyard.catalog import configs, formats, models, versions
 from steelyard.catalog.engines import ENGINES
 from steelyard.catalog.shapes import Shape
+from steelyard.cli import flags
+from steelyard.cli.inputs import hardware, json_of, only_service
+from steelyard.cli.plan_allowed import Wish, allowed
 from steelyard.cli.refusing import Refused, refused
 from steelyard.decide.feasibility import service as of_service
 from steelyard.decide.feasibility.inputs import Side, Targets
@@ -29,6 +28,13 @@ from steelyard.sim.synthetic import Load
 
 LEAST_REQUESTS, MOST_REQUESTS = 1000, 5000
 LIFETIMES = 4  # of a request, that a play lasts: a service fills up before it settles
+LEAST_CONTEXT, MOST_CONTEXT = 16, 16_777_216  # of spec.model.contextLength
+MOST_VARIATION = 5.0  # lengths that differ by a factor of 150, two times in three
+PLACES = {  # of settings, in messages: the flag and the field that each comes from
+    "context": ("--context-length", "spec.model.contextLength"),
+    "kvCache": ("--kv-cache", "spec.quantization.kvCache"),
+    "weights": ("--weights", "spec.quantization.weights"),
+}
 DEFAULTS = {"rate": 10.0, "prompt": 1000.0, "answer": 200.0, "ttft": 1.0, "tpot": 0.05, "attainment": 95.0}
 
 
@@ -69,25 +75,29 @@ class Planned:
     stored: str | None
     service: InferenceService | None
     written: Mapping[str, Any]  # the manifest as it was written; empty where there is none
+    known: Mapping[str, Accelerator | None]  # hardware: the catalogue's, and what was given beside it
 
 
 def planned(asked: Asked) -> Planned:
     """Put the question together. Raises ValueError naming the flag, `Refused` for what the operator would refuse."""
+    _check(asked)
     known = hardware(asked.hardware)
     service, written = _service(asked.file, known) if asked.file is not None else (None, {})
+    engine = asked.engine or (service.spec.engine.name if service else "vllm")
     name, uri, shape, stored = _model(asked, service)
     load, arrivals = _load(asked)
     goal = _goal(asked, service)
-    context = asked.context or (service.spec.model.context_length if service else _round(load.lengths.longest * 1.05))
-    sides = tuple(
-        _side(accelerator, asked, service, shape, stored, max(context, 16))
-        for accelerator in _named(asked, service, known)
-    )
+    context = service.spec.model.context_length if service else _round(load.lengths.longest * 1.05)
+    context = context if asked.context is None else asked.context
+    names = _names(asked, service, known)
+    own = written.get("spec") or {}
+    topologies, notes = allowed(Wish(engine, uri, context, shape, names, asked.formats, asked.kv, own), known)
+    sides = tuple(_side(one, asked, service, engine, shape, stored, context) for one in _found(names, known))
     links = [side.hardware.interconnect for side in sides]
     slowest = min(
         (link.between_nodes or HOST_LINK_BYTES_PER_SECOND) if link else HOST_LINK_BYTES_PER_SECOND for link in links
     )
-    most = asked.budget or (service.spec.autoscaling.budget.accelerators if service else None)
+    most = service.spec.autoscaling.budget.accelerators if service and asked.budget is None else asked.budget
     question = Question(
         sides=sides,
         formats=asked.formats or None,
@@ -95,50 +105,51 @@ def planned(asked: Asked) -> Planned:
         goal=replace(goal, network_bytes=slowest),
         arrivals=arrivals,
         most=most,
+        topologies=topologies,
+        notes=notes,
     )
-    return Planned(question, name, uri, shape, stored, service, written)
+    return Planned(question, name, uri, shape, stored, service, written, known)
 
 
-def hardware(paths: Iterable[Path]) -> dict[str, Accelerator | None]:
-    """The catalogue and the manifests of Accelerators beside it."""
-    known: dict[str, Accelerator | None] = dict(ACCELERATORS)
-    for path in paths:
-        for body in documents(path):
-            if body.get("kind") == "Accelerator":
-                accelerator = Accelerator.read(body)
-                known[accelerator.name] = accelerator
-    return known
-
-
-def documents(path: Path) -> list[dict[str, Any]]:
-    """Read the objects of a YAML file."""
-    try:
-        return [body for body in yaml.safe_load_all(path.read_text()) if isinstance(body, dict)]
-    except OSError as failure:
-        raise ValueError(f"{path}: {failure.strerror or failure}") from failure
-    except yaml.YAMLError as failure:
-        raise ValueError(f"{path}: is not YAML: {failure}") from failure
+def _check(asked: Asked) -> None:
+    """Refuse values that could never make sense, by their flags."""
+    for flag, value, names in (
+        ("--engine", asked.engine, ENGINES),
+        ("--kv-cache", asked.kv, formats.KV),
+        *(("--weights", form, formats.WEIGHTS) for form in asked.formats),
+    ):
+        if value is not None and value not in names:
+            raise ValueError(f"{flag} is {value!r}; there are {', '.join(names)}")
+    flags.above_zero("--rate", asked.rate)
+    flags.above_zero("--prompt-tokens", asked.prompt)
+    flags.above_zero("--output-tokens", asked.answer)
+    flags.within("--variation", asked.spread, 0, MOST_VARIATION)
+    flags.within("--context-length", asked.context, LEAST_CONTEXT, MOST_CONTEXT)
+    flags.objective("--ttft", asked.ttft)
+    flags.objective("--tpot", asked.tpot)
+    if asked.budget is not None and asked.budget < 1:
+        raise ValueError(f"--budget is {asked.budget}; at least 1 accelerator is needed, or leave it out for no limit")
 
 
 def _service(path: Path, known: dict[str, Accelerator | None]) -> tuple[InferenceService, dict[str, Any]]:
-    bodies = [body for body in documents(path) if body.get("kind") == "InferenceService"]
-    if len(bodies) != 1:
-        raise ValueError(f"{path}: holds {len(bodies)} InferenceServices; one is planned at a time")
-    service, reasons = refused(bodies[0], known)
+    body = only_service(path, "planned")
+    service, reasons = refused(body, known)
     if service is None or reasons:
         raise Refused("\n".join(reasons))
-    return service, bodies[0]
+    return service, body
 
 
 def _model(asked: Asked, service: InferenceService | None) -> tuple[str, str, Shape, str | None]:
     if asked.config is not None:
-        try:
-            content = json.loads(asked.config.read_text())
-        except (OSError, json.JSONDecodeError) as failure:
-            raise ValueError(f"--config {asked.config}: {failure}") from failure
         name = asked.model or (service.spec.model.uri if service else asked.config.stem)
         uri = name if "://" in name else f"hf://{name}" if "/" in name else "pvc://models"
-        return name, uri, configs.read(content), configs.checkpoint_format(content) or "none"
+        try:
+            content = json_of(asked.config)
+            return name, uri, configs.read(content), configs.checkpoint_format(content) or "none"
+        except (AttributeError, TypeError) as failure:  # a value of another kind than config.json has there
+            raise ValueError(f"--config {asked.config}: is no model's config.json: {failure}") from failure
+        except ValueError as failure:
+            raise ValueError(f"--config {asked.config}: {failure}") from failure
     if asked.model is not None:
         repository = asked.model.removeprefix("hf://").split("@")[0]
         found = models.known(repository)
@@ -159,16 +170,21 @@ def _model(asked: Asked, service: InferenceService | None) -> tuple[str, str, Sh
     return service.served_name, service.spec.model.uri, known[0], known[1]
 
 
-def _named(asked: Asked, service: InferenceService | None, known: dict[str, Accelerator | None]) -> list[Accelerator]:
-    roles = service.spec.roles if service else {}
-    names = asked.accelerators or tuple(
-        dict.fromkeys(service.spec.accelerator_of(r) for r in roles) if service else ("h200",)
-    )
+def _names(asked: Asked, service: InferenceService | None, known: dict[str, Accelerator | None]) -> tuple[str, ...]:
+    own = dict.fromkeys(service.spec.accelerator_of(role) for role in service.spec.roles) if service else ("h200",)
+    names = tuple(dict.fromkeys(asked.accelerators)) or tuple(own)
+    for name in names:
+        if known.get(name) is None:
+            raise ValueError(f"--accelerator is {name!r}; there are {', '.join(sorted(known))}")
+    return names
+
+
+def _found(names: tuple[str, ...], known: dict[str, Accelerator | None]) -> list[Accelerator]:
+    """The accelerators of these names, which are known, with the figures that computing takes."""
     found = []
     for name in names:
-        accelerator = known.get(name)
-        if accelerator is None:
-            raise ValueError(f"--accelerator is {name!r}; there are {', '.join(sorted(known))}")
+        accelerator = known[name]
+        assert accelerator is not None
         if accelerator.spec.memory is None or accelerator.spec.memory_bandwidth is None:
             raise ValueError(f"accelerator {name} has no memory or memoryBandwidth, so nothing can be computed for it")
         found.append(accelerator)
@@ -179,19 +195,23 @@ def _side(
     accelerator: Accelerator,
     asked: Asked,
     service: InferenceService | None,
+    engine: str,
     shape: Shape,
     stored: str | None,
     context: int,
 ) -> Side:
+    chosen = {"context": asked.context is not None, "kvCache": asked.kv is not None, "weights": bool(asked.formats)}
+    places = {name: PLACES[name][0 if service is None or by_flag else 1] for name, by_flag in chosen.items()}
     if service is not None:
         role = next(iter(service.spec.roles))
         base = of_service.side_of(service, role, accelerator, shape, stored)
-        base = replace(base, layout=type(base.layout)(), kv_tokens=None, places={}, context=context)
-        base = base if asked.engine is None else replace(base, engine=asked.engine)
+        base = replace(base, layout=type(base.layout)(), kv_tokens=None, context=context)
+        base = replace(base, engine=engine, places=places)
     else:
-        engine = asked.engine or "vllm"
-        version = versions.version(ENGINES[engine].version) if engine in ENGINES else None
-        base = Side("decode", accelerator.name, accelerator.spec, engine, version, shape, stored, context=context)
+        version = versions.version(ENGINES[engine].version)
+        base = Side(
+            "decode", accelerator.name, accelerator.spec, engine, version, shape, stored, context=context, places=places
+        )
     if asked.acceptance is not None:
         base = replace(base, guessing=_guessing(asked.acceptance, service, base))
     return base if asked.kv is None else replace(base, kv=asked.kv)
@@ -234,7 +254,11 @@ def _goal(asked: Asked, service: InferenceService | None) -> Goal:
     )
     if not 0 < percent < 100:
         raise ValueError(f"--attainment is {percent:g}; it is a percentage above 0 and below 100")
-    return Goal(Targets(ttft, tpot), percent / 100, service.spec.connector if service else "nixl")
+    return Goal(Targets(ttft, tpot), percent / 100, service.spec.connector if service else _usual_connector(asked))
+
+
+def _usual_connector(asked: Asked) -> str:
+    return "http" if asked.engine is not None and ENGINES[asked.engine].backend else "nixl"
 
 
 def _load(asked: Asked) -> tuple[Workload, Callable[[Workload], Callable[[], Iterable[Arrival]]]]:
@@ -244,18 +268,16 @@ def _load(asked: Asked) -> tuple[Workload, Callable[[Workload], Callable[[], Ite
             raise ValueError(f"--trace {asked.trace}: holds {len(requests)} requests; two are needed for a rate")
         span = requests[-1].at - requests[0].at
         own = (len(requests) - 1) / max(span, 1e-9)
-        load = Workload.of_requests(asked.rate or own, [(max(1, a.prompt - a.cached), a.answer) for a in requests])
+        load = Workload.of_requests(
+            own if asked.rate is None else asked.rate, [(max(1, a.prompt - a.cached), a.answer) for a in requests]
+        )
         first = requests[0].at
         kept = requests[:MOST_REQUESTS]
         return load, lambda asked_for: lambda: (a._replace(at=(a.at - first) * own / asked_for.rate) for a in kept)
     rate, prompt, answer = (
-        asked.rate or DEFAULTS["rate"],
-        asked.prompt or DEFAULTS["prompt"],
-        asked.answer or DEFAULTS["answer"],
+        DEFAULTS[name] if value is None else value
+        for name, value in (("rate", asked.rate), ("prompt", asked.prompt), ("answer", asked.answer))
     )
-    for flag, value in (("--rate", rate), ("--prompt-tokens", prompt), ("--output-tokens", answer)):
-        if value <= 0:
-            raise ValueError(f"{flag} is {value:g}; it must be above 0")
     lifetime = (asked.ttft or DEFAULTS["ttft"]) + answer * (asked.tpot or DEFAULTS["tpot"])
     requests_ = min(max(LEAST_REQUESTS, rate * lifetime * LIFETIMES), MOST_REQUESTS)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from steelyard.cli import flags
 from steelyard.cli.plan_tables import table
 from steelyard.decide.queue.judge import Objectives
 from steelyard.sim import spec, trace
@@ -16,20 +17,34 @@ from steelyard.sim.plots import Axis, Series, plot
 from steelyard.sim.sweep import Cell, best, sweep
 
 MOST_REQUESTS = 5000
+MOST_REPLICAS = 1000  # of all roles together
 
 
 def ratio_cells(
-    profile: Path, load: Path, total: int | None, rates: str | None, ttft: float | None, tpot: float | None, seed: int
+    profile: Path,
+    load: Path | None,
+    total: int | None,
+    rates: str | None,
+    ttft: float | None,
+    tpot: float | None,
+    seed: int,
 ) -> list[Cell]:
     """Play every ratio. Raises ValueError that names the flag."""
+    if load is None:
+        raise ValueError("--profile needs --trace, whose requests are played")
     if total is None:
         raise ValueError("--profile needs --budget: the replicas that are shared out")
+    flags.within("--budget", total, 2, MOST_REPLICAS)
+    flags.objective("--ttft", ttft)
+    flags.objective("--tpot", tpot)
     if rates is None:
         raise ValueError("--profile needs --rates, such as 4,8,12")
     try:
         wanted = [float(rate) for rate in rates.split(",")]
     except ValueError as failure:
         raise ValueError(f"--rates is {rates!r}; write requests per second, such as 4,8,12") from failure
+    for rate in wanted:
+        flags.above_zero("--rates", rate)
     engine, _ = spec.of_profile(profile, max_sequences=4096, max_batch_tokens=8192, batching=Batching.CHUNKED)
     requests = list(islice(trace.read(load), MOST_REQUESTS))
     return sweep(engine, total, wanted, requests, Objectives(ttft, tpot), seed=seed)

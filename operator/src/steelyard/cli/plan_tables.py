@@ -65,6 +65,8 @@ def winner(found: Answer) -> str:
     if split is None or joined is None:
         only = split or joined
         kind = "one pool" if only is joined else "prefill and decode apart"
+        if only and len(found.topologies) == 1:
+            return f"only {kind} was looked at: the note says why"
         return f"only {kind} serves this load within the objectives" if only else "nothing serves this load"
     a, b = split.option.accelerators, joined.option.accelerators
     if a == b:

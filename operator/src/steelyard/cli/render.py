@@ -11,8 +11,8 @@ from steelyard.api.accelerator import Accelerator
 from steelyard.api.quantities import Duration, Quantity
 from steelyard.apply.drift import stamped
 from steelyard.build import render as building
-from steelyard.catalog.accelerators import ACCELERATORS
 from steelyard.catalog.engines import ENGINES
+from steelyard.cli.inputs import hardware, services, text_of
 from steelyard.cli.refusing import refused
 from steelyard.decide.feasibility.service import judged
 from steelyard.decide.installation import as_installed, of_another_version, without_image
@@ -66,25 +66,24 @@ def render(
         prometheus_namespace=prometheus_namespace,
         operator_namespace=operator_namespace,
     )
-    known = dict(ACCELERATORS)
-    for path in accelerators or []:
-        for body in documents(path.read_text()):
-            accelerator = Accelerator.read(body)
-            known[accelerator.name] = accelerator
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text()
-        bodies = [body for body in documents(text) if body.get("kind") == "InferenceService"]
-    except (OSError, yaml.YAMLError) as failure:
-        typer.echo(f"{file}: {failure}", err=True)
+        known = hardware(accelerators or ())
+        bodies = services(_input() if file == "-" else text_of(Path(file)), file)
+    except ValueError as failure:
+        typer.echo(str(failure), err=True)
         raise typer.Exit(UNUSABLE) from failure
-    if not bodies:
-        typer.echo(f"{file}: holds no InferenceService", err=True)
-        raise typer.Exit(UNUSABLE)
     manifests = [manifest for body in bodies for manifest in children(body, known, site)]
     typer.echo(yaml.dump_all(manifests, Dumper=Plain, sort_keys=False, width=120), nl=False)
 
 
-def children(body: dict[str, Any], known: dict[str, Accelerator], site: Site) -> list[dict[str, Any]]:
+def _input() -> str:
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as failure:
+        raise ValueError(f"-: byte {failure.start} of the input is not UTF-8; give a text") from failure
+
+
+def children(body: dict[str, Any], known: dict[str, Accelerator | None], site: Site) -> list[dict[str, Any]]:
     """Render one service, or end with the reasons why it is refused."""
     service, reasons = refused(body, known)
     if service is not None:
@@ -110,13 +109,4 @@ def images(named: list[str]) -> dict[str, str]:
                 f"{one!r}: write NAME=IMAGE, NAME one of {', '.join(others)}", param_hint="--engines"
             )
         found[name] = image
-    return found
-
-
-def documents(text: str) -> list[dict[str, Any]]:
-    """Read the objects of a YAML stream; lists of objects are taken apart."""
-    found: list[dict[str, Any]] = []
-    for document in yaml.safe_load_all(text):
-        if isinstance(document, dict):
-            found += document["items"] if document.get("kind") == "List" else [document]
     return found

@@ -11,8 +11,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from steelyard.api.quantities import Duration
+from steelyard.cli import outputs
+from steelyard.cli.flags import given, seconds
 from steelyard.cli.refusing import Refused
+from steelyard.cli.simulate_flags import check, check_failures
 from steelyard.cli.simulate_tables import COLUMNS, LEGEND, quarter_columns, quarter_rows, row, rows_of
 from steelyard.cli.simulated import Run, Setting, runs
 from steelyard.sim.load import PATTERNS, Wanted, arrivals
@@ -28,18 +30,11 @@ LEAST_WIDTH = 130  # of the table where the output is no terminal
 REPORT_EVERY = 200  # requests between two moves of the progress bar
 
 
-def seconds(text: str) -> float:
-    """Read a duration such as 500ms, 1.5s or 5m, or a number of seconds."""
-    try:
-        return Duration(text).seconds
-    except ValueError as failure:
-        raise typer.BadParameter(str(failure)) from failure
-
-
 Seconds = Annotated[float, typer.Option(parser=seconds, metavar="DURATION")]
 
 
 def simulate_command(
+    context: typer.Context,
     service: Annotated[
         Path | None,
         typer.Option(
@@ -153,48 +148,49 @@ def simulate_command(
         wanted = Wanted(trace, pattern, rate, prompt_tokens, output_tokens, other_rate, other_prompt_tokens,
                         other_output_tokens, variation, burstiness, period, swing, duration, start, speed, scale,
                         shared_cache, seed)  # fmt: skip
-        play = arrivals(wanted)
         setting = Setting(service, tuple(accelerators or ()), profile, max_sequences, max_batch_tokens, replicas, ttft, tpot,
                           attainment, budget, startup, role_change, routing, seed, client_timeout, tuple(fail or ()),
                           prefix_cache)  # fmt: skip
+        check(given(context), wanted, setting)
+        outputs.check({"--json": json_file, "--html": html})
+        play = arrivals(wanted)
         planned = runs(setting, tuple(policy or ()), sweep)
-        total = sum(1 for _ in play())
+        total, last = 0, 0.0
+        for arrival in play():
+            total, last = total + 1, arrival.at
         if not total:
             raise ValueError("nothing arrives in the part of the load that was chosen; look at --start and --duration")
+        failing = planned[0].scenario.failures
+        check_failures({text: one.at for text, one in zip(setting.failures, failing, strict=True)}, wanted, last)
         results: dict[str, Result] = {}
         with _progress(console, total * len(planned)) as advance:
             for each in planned:
                 results[each.name] = run(each.scenario, play(), each.make(), advance(each.name))
+        _tell(results, planned, total, json_file, html, trace or pattern)
     except Refused as failure:
         typer.echo(str(failure), err=True)
         raise typer.Exit(UNUSABLE) from failure
     except ValueError as failure:
         console.print(f"[red]error:[/red] {failure}", highlight=False)
         raise typer.Exit(UNUSABLE) from failure
-    _tell(results, planned, total, json_file, html, trace or pattern)
 
 
 def _tell(results: dict[str, Result], planned: list[Run], total: int, json_file: Path | None, html: Path | None,
           load: Path | str | None) -> None:  # fmt: skip
     rows = [row(name, result) for name, result in results.items()]
     quarters = quarter_columns(results), quarter_rows(results)
+    if not outputs.to_output(json_file) and not outputs.to_output(html):
+        out = Console() if sys.stdout.isatty() else Console(width=LEAST_WIDTH)
+        for columns, lines in ((COLUMNS, rows), quarters):
+            out.print(rows_of(columns, lines))
+            out.print()
+        out.print(LEGEND, style="dim", highlight=False)
     if json_file is not None:
         runs_ = [{"policy": name, **summary(result), "timeline": timeline(result)} for name, result in results.items()]
-        text = json.dumps({"requests": total, "runs": runs_}, indent=1)
-        if str(json_file) == "-":
-            typer.echo(text)
-        else:
-            json_file.write_text(text + "\n")
+        outputs.put("--json", json_file, json.dumps({"requests": total, "runs": runs_}, indent=1) + "\n")
     if html is not None:
         words = [f"{total} requests of {load}.", planned[0].words]
-        html.write_text(page("Simulation", words, [(COLUMNS, rows), quarters], results))
-    if str(json_file) == "-":
-        return
-    out = Console() if sys.stdout.isatty() else Console(width=LEAST_WIDTH)
-    for columns, lines in ((COLUMNS, rows), quarters):
-        out.print(rows_of(columns, lines))
-        out.print()
-    out.print(LEGEND, style="dim", highlight=False)
+        outputs.put("--html", html, page("Simulation", words, [(COLUMNS, rows), quarters], results))
 
 
 @contextmanager

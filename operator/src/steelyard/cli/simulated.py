@@ -1,14 +1,11 @@
 """What `steelyard simulate` runs: the scenario from a service or from flags, and each policy with its first replicas."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import yaml
-
-from steelyard.api.accelerator import Accelerator
 from steelyard.api.quantities import Duration
-from steelyard.catalog.accelerators import ACCELERATORS
+from steelyard.cli.inputs import hardware, only_service
 from steelyard.cli.refusing import Refused, refused
 from steelyard.decide.queue.judge import Objectives
 from steelyard.decide.scale import signals as law
@@ -19,6 +16,7 @@ from steelyard.sim.policies.policy import Policy
 from steelyard.sim.scenario import Failure, Routing, Scenario
 
 DEFAULT_ATTAINMENT = 95.0
+MOST_REPLICAS = 1000  # of a role, as the API takes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +61,8 @@ def runs(setting: Setting, policies: tuple[str, ...], sweep: str | None) -> list
     planned = []
     for name in names or ["ours"]:
         chosen = choose(name, scenario.engine, asked)
+        if chosen.initial is not None:
+            _bounded(f"--policy {name}", chosen.initial, dict.fromkeys(chosen.initial, MOST_REPLICAS))
         own = scenario if chosen.initial is None else replace(scenario, initial=chosen.initial)
         planned.append(Run(name, own, chosen.make, _words(scenario)))
     return planned
@@ -89,6 +89,8 @@ def _described(setting: Setting) -> tuple[Scenario, law.Service]:
         scenario = replace(scenario, initial=replicas(setting.replicas))
         if set(scenario.roles) != set(asked.limits.roles):
             raise ValueError(f"--replicas {setting.replicas!r} does not fit the service's topology")
+        most = {role: bounds.max for role, bounds in asked.limits.roles.items()}
+        _bounded(f"--replicas {setting.replicas}", scenario.initial, most)
     objectives = Objectives(
         scenario.objectives.ttft_seconds if setting.ttft is None else setting.ttft,
         scenario.objectives.tpot_seconds if setting.tpot is None else setting.tpot,
@@ -117,6 +119,15 @@ def _described(setting: Setting) -> tuple[Scenario, law.Service]:
     return scenario, replace(asked, limits=limits, objectives=told, engines=engines)
 
 
+def _bounded(flag: str, counts: Mapping[str, int], most: Mapping[str, int]) -> None:
+    """Refuse more replicas than a role may have: the manifest's maximum, or what the API takes at most."""
+    for role, count in counts.items():
+        if count > most[role]:
+            limit = f"a {role} pool has {most[role]} at most"
+            source = "what the API takes" if most[role] == MOST_REPLICAS else f"spec.{role}.replicas.max"
+            raise ValueError(f"{flag} asks for {count} {role} replicas; {limit} ({source})")
+
+
 def _failure(text: str, scenario: Scenario) -> Failure:
     role, _, when = text.partition("@")
     try:
@@ -130,15 +141,8 @@ def _failure(text: str, scenario: Scenario) -> Failure:
 
 def _from_service(setting: Setting) -> tuple[Scenario, law.Service]:
     path = setting.service or Path()
-    known: dict[str, Accelerator | None] = dict(ACCELERATORS)
-    for manifest in setting.accelerators:
-        for body in _documents(manifest):
-            accelerator = Accelerator.read(body)
-            known[accelerator.name] = accelerator
-    bodies = [body for body in _documents(path) if body.get("kind") == "InferenceService"]
-    if len(bodies) != 1:
-        raise ValueError(f"{path}: holds {len(bodies)} InferenceServices; one is simulated at a time")
-    service, reasons = refused(bodies[0], known)
+    known = hardware(setting.accelerators)
+    service, reasons = refused(only_service(path, "simulated"), known)
     if service is None or reasons:
         raise Refused("\n".join(reasons))
     return spec.of_service(service, known)
@@ -169,15 +173,6 @@ def _routing(text: str) -> Routing:
         return Routing(text)
     except ValueError as failure:
         raise ValueError(f"--routing is {text!r}; there are {', '.join(Routing)}") from failure
-
-
-def _documents(path: Path) -> list[dict[str, object]]:
-    try:
-        return [document for document in yaml.safe_load_all(path.read_text()) if isinstance(document, dict)]
-    except OSError as failure:
-        raise ValueError(f"{path}: {failure.strerror or failure}") from failure
-    except yaml.YAMLError as failure:
-        raise ValueError(f"{path}: is not YAML: {failure}") from failure
 
 
 def _words(scenario: Scenario) -> str:

@@ -16,6 +16,7 @@ from steelyard.decide.model.calibration import FITTED
 from steelyard.decide.model.roofline import Factors
 from steelyard.sim.rehearsal import Arrivals, Rehearsed, play, ratios, settled
 
+TOPOLOGIES = ("Disaggregated", "Aggregated")
 PLAYED_RATIOS = 2  # of a sweep, on each side of the best
 SLOWER = 1.2
 
@@ -31,6 +32,8 @@ class Question:
     goal: Goal
     arrivals: Callable[[Workload], Arrivals]
     most: int | None = None  # accelerators
+    topologies: tuple[str, ...] = TOPOLOGIES  # that are looked at
+    notes: tuple[str, ...] = ()  # of what is not looked at and why
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class Answer:
     sensitivity: tuple[Change, ...]
     refused: tuple[str, ...]
     notes: tuple[str, ...]
+    topologies: tuple[str, ...] = TOPOLOGIES  # that were looked at
 
 
 def answer(question: Question, *, every_ratio: bool = False) -> Answer:
@@ -69,14 +73,18 @@ def answer(question: Question, *, every_ratio: bool = False) -> Answer:
         sweep=_sweep(chosen, kept[0], question, every_ratio),
         sensitivity=_sensitivity(question) if chosen else (),
         refused=() if kept[0] or kept[1] else tuple(_why_not(question, split + joined)),
-        notes=_notes(chosen),
+        notes=(*question.notes, *_notes(chosen)),
+        topologies=question.topologies,
     )
 
 
 def _options(question: Question, factors: Factors | None) -> tuple[list[Option], list[Option]]:
     """All sized options of both kinds; roles may lie on different accelerators."""
     replicas = [replica for side in question.sides for replica in _replicas(side, question, factors)]
-    return apart(replicas, replicas, question.load, question.goal), together(replicas, question.load, question.goal)
+    return (
+        apart(replicas, replicas, question.load, question.goal) if "Disaggregated" in question.topologies else [],
+        together(replicas, question.load, question.goal) if "Aggregated" in question.topologies else [],
+    )
 
 
 def _replicas(side: Side, question: Question, factors: Factors | None) -> Iterable[Replica]:

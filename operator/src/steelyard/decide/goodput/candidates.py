@@ -65,7 +65,7 @@ def formats_of(side: Side, wanted: Iterable[str] | None) -> Iterator[Side]:
     yield side
     if side.format != "none":
         return
-    for name in LOADABLE.get(side.engine, ("fp8",)):
+    for name in LOADABLE.get(side.engine, ()):
         other = replace(side, weights=name, stored=None, source="Load")
         kernel = other.kernel
         # int8 is as small and as fast as fp8 and loses more, so it is looked at only where fp8 has no kernel
