@@ -30,10 +30,42 @@ def test_an_engine_without_a_project_image_needs_one_named(
     engine: dict[str, Any], named: dict[str, str], refused: bool
 ) -> None:
     """A name without a registry would be whoever's has it in the public one, with the tenant's token."""
-    found = without_image(service({"engine": engine}), named)
+    found = without_image(service({"engine": engine}), named, KNOWN)
     assert [refusal.field for refusal in found] == (["spec.engine.image"] if refused else [])
     if refused:
         assert "images.engines.tensorrt-llm" in message(found)
+
+
+@pytest.mark.parametrize(
+    ("engine", "named", "hardware", "refused"),
+    [
+        ({}, {}, "mi300x", True),
+        ({}, {"vllm": "vllm/vllm-openai:v0.32.0"}, "mi300x", True),
+        ({}, {"vllm": "mirror/vllm-rocm:v0.32.0"}, "mi300x", False),
+        ({"image": "rocm/vllm:0.32"}, {}, "mi300x", False),
+        ({}, {}, "h200", False),
+        ({"name": "sglang"}, {}, "mi300x", True),
+        ({"name": "simulated"}, {}, "mi300x", False),
+    ],
+)
+def test_an_image_for_cuda_is_not_for_amd(
+    engine: dict[str, Any], named: dict[str, str], hardware: str, refused: bool
+) -> None:
+    """Its pods would take an accelerator each and end at the first import."""
+    wish = merged(BASES[engine.get("name", "vllm")], {"engine": engine, "accelerator": hardware})
+    found = without_image(service(wish), named, KNOWN)
+    assert [refusal.field for refusal in found] == (["spec.engine.image"] if refused else [])
+    if refused:
+        assert "mi300x" in message(found)
+        assert "name engine.image (a ROCm build)" in message(found)
+
+
+@pytest.mark.parametrize(("network", "way"), [("tcp", "tcp,sm,self"), ("rdma", "rc,ud,sm,self")])
+@pytest.mark.parametrize(("hardware", "copiers"), [("h200", "cuda_copy,cuda_ipc"), ("mi300x", "rocm_copy,rocm_ipc")])
+def test_what_is_handed_over_is_copied_by_the_vendors_own(network: str, way: str, hardware: str, copiers: str) -> None:
+    spec = {"engine": {"image": "mine:1"}, "accelerator": hardware, "transfer": {"network": network}}
+    env = choose.parts(service(merged(BASES["vllm"], spec)), "decode", KNOWN[hardware], SITE).env
+    assert {"name": "UCX_TLS", "value": f"{way},{copiers}"} in env
 
 
 VERSIONS = [

@@ -88,7 +88,7 @@ def children(body: dict[str, Any], known: dict[str, Accelerator | None], site: S
     service, reasons = refused(body, known)
     if service is not None:
         images = site.engine_images
-        reasons += [str(one) for one in (*without_image(service, images), *of_another_version(service, images))]
+        reasons += [str(one) for one in (*without_image(service, images, known), *of_another_version(service, images))]
     if service is None or reasons:
         for reason in reasons:
             typer.echo(reason, err=True)

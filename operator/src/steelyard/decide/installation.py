@@ -9,18 +9,23 @@ from steelyard.api.reasons import Reason
 from steelyard.api.service import InferenceService
 from steelyard.catalog.engines import ENGINES, version_told
 from steelyard.catalog.versions import Version, version
-from steelyard.decide.accept import Refusal
+from steelyard.decide.accept import Accelerators, Refusal
 
+AMD = "amd"  # of an Accelerator's vendor
 RELEASE = 2  # numbers of a version by which flags and abilities may differ
 
 
 def refusals(
-    service: InferenceService, engine_images: Mapping[str, str], node_cache: str | None, quantize_image: str | None
+    service: InferenceService,
+    accelerators: Accelerators,
+    engine_images: Mapping[str, str],
+    node_cache: str | None,
+    quantize_image: str | None,
 ) -> tuple[Refusal, ...]:
     """Give every refusal of a service here; the settings are the operator's. What children in force have outlived is not among
     them: a written version is compared with the image only where something is rendered anew (`of_another_version`)."""
     return (
-        *without_image(service, engine_images),
+        *without_image(service, engine_images, accelerators),
         *without_node_cache(service, node_cache),
         *without_quantizer(service, quantize_image),
     )
@@ -57,12 +62,26 @@ def of_another_version(service: InferenceService, engine_images: Mapping[str, st
     return (Refusal(Reason.INVALID_SPEC, "spec.engine.version", str(engine.version), problem),)
 
 
-def without_image(service: InferenceService, engine_images: Mapping[str, str]) -> tuple[Refusal, ...]:
+def without_image(
+    service: InferenceService, engine_images: Mapping[str, str], accelerators: Accelerators
+) -> tuple[Refusal, ...]:
     """Refuse an engine whose image neither the service nor the installation names, and whose project has none to fall
-    back on: a name made up here could be somebody else's in a public registry, and would get the tenant's token."""
+    back on: a name made up here could be somebody else's in a public registry, and would get the tenant's token. What the
+    project has is built for CUDA, so on other hardware one has to be named too."""
     engine = service.spec.engine
     known = ENGINES[engine.name]
-    if known.backend or known.image or engine.image or engine_images.get(engine.name):  # a backend: it is ours
+    held = engine.image or engine_images.get(engine.name)
+    if known.backend or (held and held != known.image):  # a backend: it is ours
+        return ()
+    others = {service.spec.accelerator_of(role) for role in service.spec.roles}
+    amd = [name for name in sorted(others) if (one := accelerators.get(name)) and one.spec.vendor == AMD]
+    if known.image and amd:
+        problem = (
+            f"{amd[0]} is AMD's, and {known.image} is built for CUDA; name engine.image (a ROCm build), or one in the"
+            f" operator's setting images.engines.{engine.name}"
+        )
+        return (Refusal(Reason.INVALID_SPEC, "spec.engine.image", held or "(absent)", problem),)
+    if known.image or held:
         return ()
     problem = (
         f"engine {engine.name} has no default image; name its vendor's image, registry included, here or in the"

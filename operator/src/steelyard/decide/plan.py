@@ -80,7 +80,7 @@ def plan(
         up_to_date = current is not None and current.spec_hash == wanted
         judgement = judged(installation.as_installed(service, engine_images), snapshot.accelerators)
         refusals = accept.refusals(service, snapshot.accelerators, judgement)
-        refusals += installation.refusals(service, engine_images, node_cache, quantize_image)
+        refusals += installation.refusals(service, snapshot.accelerators, engine_images, node_cache, quantize_image)
         refusals += () if up_to_date else installation.of_another_version(service, engine_images)
     if service is None or refusals:
         return Plan(

@@ -36,7 +36,7 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
     spread = accelerated.spread(service, role_name, accelerator)
     volumes, mounts = adapter_volumes(service)
     drain, drained = accelerated.drain_command(service, role_name, GAUGES)
-    cached = vllm_cache.wiring(service, role_name, spread)
+    cached = vllm_cache.wiring(service, role_name, spread, accelerator)
     args = [model.location, *(("--revision", model.revision) if model.revision else ())]
     args += _serving(service, role_name, spread, accelerator)
     args += [*_quantization(service, role_name), *_batching(service, role_name), *_cache(service, role_name)]

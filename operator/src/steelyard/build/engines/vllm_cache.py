@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
+from steelyard.api.accelerator import Accelerator
 from steelyard.api.labels import EVENTS_PORT, KV_PORT, PREFILL
 from steelyard.api.service import InferenceService
 from steelyard.build.engines import accelerated
@@ -18,7 +19,9 @@ MOONCAKE_FILE = "mooncake.json"
 PEGAFLOW_PORT = 50055
 
 # What UCX, under NIXL, may use: memory of GPUs needs its copiers, remote memory the reliable transports.
-TRANSPORTS = {"tcp": "tcp,sm,self,cuda_copy,cuda_ipc", "rdma": "rc,ud,sm,self,cuda_copy,cuda_ipc"}
+TRANSPORTS = {"tcp": "tcp,sm,self", "rdma": "rc,ud,sm,self"}
+COPIERS = {"amd": "rocm_copy,rocm_ipc"}  # by the vendor of the GPU
+OTHER_COPIERS = "cuda_copy,cuda_ipc"
 
 
 @dataclass(frozen=True)
@@ -31,14 +34,16 @@ class Wiring:
     files: dict[str, str] = field(default_factory=dict)
 
 
-def wiring(service: InferenceService, role_name: str, spread: accelerated.Spread) -> Wiring:
+def wiring(
+    service: InferenceService, role_name: str, spread: accelerated.Spread, accelerator: Accelerator | None
+) -> Wiring:
     """Wire up what the service's transfer and cache ask for in this role."""
     connectors: list[dict[str, Any]] = []
     env: list[Body] = []
     files: dict[str, str] = {}
     if accelerated.hands_over(role_name) and service.spec.connector == "nixl":
         connectors.append(_nixl(service, role_name))
-        env += _nixl_env(service, role_name)
+        env += _nixl_env(service, accelerator)
     kind = service.spec.cache.offload.kind
     if kind == "cpu":
         connectors.append(_connector("OffloadingConnector", cpu_bytes_to_use=_engine_bytes(service, role_name, spread)))
@@ -98,12 +103,12 @@ def _together(service: InferenceService, connectors: list[dict[str, Any]]) -> di
     return {**whole, "kv_load_failure_policy": service.spec.transfer.on_failure}
 
 
-def _nixl_env(service: InferenceService, role_name: str) -> list[Body]:
-    del role_name
+def _nixl_env(service: InferenceService, accelerator: Accelerator | None) -> list[Body]:
+    copiers = COPIERS.get(accelerator.spec.vendor, OTHER_COPIERS) if accelerator is not None else OTHER_COPIERS
     return [
         {"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "value": "$(POD_IP)"},
         {"name": "VLLM_NIXL_SIDE_CHANNEL_PORT", "value": str(KV_PORT)},
-        {"name": "UCX_TLS", "value": TRANSPORTS[service.spec.transfer.network]},
+        {"name": "UCX_TLS", "value": f"{TRANSPORTS[service.spec.transfer.network]},{copiers}"},
     ]
 
 
