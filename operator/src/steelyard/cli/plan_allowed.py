@@ -46,10 +46,10 @@ def allowed(wish: Wish, known: Mapping[str, Accelerator | None]) -> tuple[tuple[
     if not taken:
         raise Refused("\n".join(reasons[TOPOLOGIES[-1]]))
     notes = [f"{topology} is not planned: {why}" for topology in TOPOLOGIES for why in reasons[topology]]
-    service, _ = read(_body(wish, taken[0], wish.accelerators[0], None))
-    if service is not None:
-        notes += map(str, without_image(service, {}))
-    return taken, tuple(notes)
+    for accelerator in wish.accelerators:
+        service, _ = read(_body(wish, taken[0], accelerator, None))
+        notes += map(str, without_image(service, {}, known)) if service is not None else ()
+    return taken, tuple(dict.fromkeys(notes))
 
 
 def _reasons(wish: Wish, topology: str, known: Mapping[str, Accelerator | None]) -> list[str]:
