@@ -9,9 +9,10 @@ import pytest
 import yaml
 from engine_bodies import BASES, with_sample
 from operator_bodies import KNOWN, SITE, merged, service
-from steelyard.build.engines import accelerated, choose
+from steelyard.build.engines import choose
 from steelyard.build.engines.tensorrt_llm import options
 from steelyard.catalog.abilities import ABILITIES
+from steelyard.decide import pod_memory
 from steelyard.decide.accept import refusals
 from syrupy.assertion import SnapshotAssertion
 
@@ -49,7 +50,7 @@ def test_tensorrt_llm_is_given_only_options_that_it_knows() -> None:
         of = service(with_sample(BASES["tensorrt-llm"], row))
         if refusals(of, KNOWN):
             continue
-        found = options(of, "aggregated", accelerated.spread(of, "aggregated", KNOWN["h200"]))
+        found = options(of, "aggregated", pod_memory.spread(of, "aggregated", KNOWN["h200"]))
         seen |= set(found)
         assert set(found) <= set(NAMES["options"])
         assert set(found["kv_cache_config"]) <= set(NAMES["kv_cache_config"])

@@ -47,6 +47,17 @@ REFUSED: list[tuple[str, dict[str, Any], Reason, str, list[str]]] = [
      ["1024", "2048"]),
     ("requests above limits", {"decode": {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}},
      Reason.INVALID_SPEC, "spec.decode.resources.requests.cpu", ["2", "limits.cpu 1"]),
+    ("a limit that /dev/shm fills", {**VLLM, "decode": {"resources": {"limits": {"memory": "1Gi"}}}}, Reason.INVALID_SPEC,
+     "spec.decode.resources.limits.memory", ["1Gi", "/dev/shm of 2Gi", "at least 3Gi"]),
+    ("a limit below the /dev/shm that the user wants",
+     {**VLLM, "decode": {"sharedMemory": "8Gi", "resources": {"limits": {"memory": "8Gi"}}}}, Reason.INVALID_SPEC,
+     "spec.decode.resources.limits.memory", ["8Gi", "at least 9Gi", "lower spec.decode.sharedMemory"]),
+    ("a limit that is raised by what is offloaded, and no further",
+     {**VLLM, "cache": {"offload": {"kind": "cpu", "memory": "100Gi"}}, "decode": {"resources": {"limits": {"memory": "2Gi"}}}},
+     Reason.INVALID_SPEC, "spec.decode.resources.limits.memory", ["2Gi", "at least 3Gi"]),
+    ("a /dev/shm that what is offloaded does not fit",
+     {**VLLM, "cache": {"offload": {"kind": "cpu", "memory": "100Gi"}}, "decode": {"sharedMemory": "8Gi"}},
+     Reason.INVALID_SPEC, "spec.decode.sharedMemory", ["8Gi", "100Gi", "at least 102Gi"]),
     # vllm-project/production-stack (C30): the count of accelerators is derived, never written by hand.
     ("C30", simulated({"prefill": {"resources": {"limits": {"nvidia.com/gpu": 2}}}}), Reason.ENGINE_SETTING_CONFLICT,
      "spec.prefill.resources.limits.nvidia.com/gpu", ["2", "spec.accelerator"]),
@@ -138,6 +149,11 @@ def test_refused(spec: dict[str, Any], reason: Reason, field: str, words: list[s
 
 
 ACCEPTED: list[tuple[str, dict[str, Any]]] = [
+    ("a limit that just holds /dev/shm and an engine", {**VLLM, "decode": {"resources": {"limits": {"memory": "3Gi"}}}}),
+    ("a small limit of an engine without a /dev/shm", {"decode": {"resources": {"limits": {"memory": "256Mi"}}}}),
+    ("a limit beside what two nodes offload, whose region in /dev/shm counts both",
+     {**VLLM, "cache": {"offload": {"kind": "cpu", "memory": "100Gi"}}, "parallelism": {"tensor": 8, "pipeline": 2},
+      "decode": {"resources": {"limits": {"memory": "10Gi"}}}}),
     ("the smallest", {}),
     ("weights on a claim", {"model": {"uri": "pvc://models/smollm2.gguf"}}),
     ("simulated", simulated()),

@@ -16,7 +16,7 @@ from steelyard.api.names import LABEL_LIMIT, SUFFIXES
 from steelyard.api.reasons import Reason
 from steelyard.api.service import InferenceService
 from steelyard.catalog.engines import ENGINES
-from steelyard.decide import abilities, schedule, smuggling
+from steelyard.decide import abilities, pod_memory, schedule, smuggling
 from steelyard.decide.feasibility.judge import Judgement
 from steelyard.decide.feasibility.service import judged
 
@@ -208,6 +208,12 @@ def _resources(service: InferenceService, accelerators: Accelerators) -> Iterato
                 yield Refusal(Reason.INVALID_SPEC, f"{field}.requests.{name}", request, problem)
 
 
+def _memory(service: InferenceService, accelerators: Accelerators) -> Iterator[Refusal]:
+    for role in service.spec.roles:
+        for finding in pod_memory.found(service, role, accelerators.get(service.spec.accelerator_of(role))):
+            yield Refusal(Reason.INVALID_SPEC, *finding)
+
+
 def _bounds(service: InferenceService, _: Accelerators) -> Iterator[Refusal]:
     """Refuse bounds that contradict each other: a CEL rule does too, but not for what was stored before there was one.
 
@@ -338,6 +344,7 @@ CHECKS: tuple[Check, ...] = (
     _batching,
     _spans,
     _resources,
+    _memory,
     _bounds,
     _budget,
     _standby,

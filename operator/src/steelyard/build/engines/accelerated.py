@@ -1,17 +1,16 @@
-"""What engines on accelerators have in common: files, variables, budgets of time, and how a replica lies over nodes."""
+"""What engines on accelerators have in common: files, variables, and budgets of time."""
 
-from dataclasses import dataclass
 from importlib import resources
 from math import ceil
 
-from steelyard.api.accelerator import Accelerator
 from steelyard.api.labels import DECODE, ENGINE_PORT, PREFILL
-from steelyard.api.quantities import Quantity
 from steelyard.api.service import InferenceService
 from steelyard.build.engines.parts import Body
 from steelyard.catalog.engines import ENGINES, version_told
 from steelyard.catalog.formats import WEIGHTS
 from steelyard.catalog.versions import Version, version
+from steelyard.decide import pod_memory
+from steelyard.decide.pod_memory import Spread
 
 SETTINGS = "/etc/steelyard"
 SCRATCH = "/tmp"  # noqa: S108 (a path in the container)
@@ -27,31 +26,12 @@ READ_BYTES_PER_SECOND = 200e6
 UNKNOWN_START_SECONDS = 3600
 SIXTEEN_BITS = 16
 
-GIB = 1 << 30
-OFFLOAD_DEFAULT = Quantity("16Gi")
-
 # Keys of blocks that processes share must not depend on the process: LMCache hashes with Python's own hash(), vLLM before its
 # fixed seed began a chain of blocks with random bytes.
 SAME_HASHES: Body = {"name": "PYTHONHASHSEED", "value": "0"}
 
 SCRATCH_VOLUME: Body = {"name": "tmp", "emptyDir": {}}
 SCRATCH_MOUNT: Body = {"name": "tmp", "mountPath": SCRATCH}
-
-
-@dataclass(frozen=True)
-class Spread:
-    """How one replica lies over nodes: pods, and accelerators of each pod."""
-
-    nodes: int
-    per_pod: int
-
-
-def spread(service: InferenceService, role_name: str, accelerator: Accelerator | None) -> Spread:
-    """Spread a replica over as few nodes as hold it; `decide` has seen to it that they share evenly."""
-    wanted = service.spec.parallelism_of(role_name).accelerators
-    per_node = accelerator.spec.per_node if accelerator is not None and accelerator.spec.resource else wanted
-    nodes = ceil(wanted / per_node)
-    return Spread(nodes, ceil(wanted / nodes))
 
 
 def version_of(service: InferenceService) -> Version:
@@ -80,7 +60,7 @@ def startup_seconds(service: InferenceService, role_name: str) -> int:
 def lmcache_env(service: InferenceService, spread: Spread) -> tuple[Body, ...]:
     """Give LMCache's variables: memory of each process, in GiB, the shared server, and keys that are the same in every process."""
     offload = service.spec.cache.offload
-    size = offload_bytes_of_rank(service, spread) / GIB
+    size = pod_memory.offload_bytes_of_rank(service, spread) / pod_memory.GIB
     env: list[Body] = [
         SAME_HASHES,
         {"name": "LMCACHE_LOCAL_CPU", "value": "True"},
@@ -125,19 +105,3 @@ def rdma_devices(service: InferenceService, per_pod: int) -> dict[str, int]:
     """Count the remote-memory devices of one pod: one for each accelerator."""
     transfer = service.spec.transfer
     return {transfer.rdma_resource or "rdma/ib": per_pod} if transfer.network == "rdma" else {}
-
-
-def offload_bytes(service: InferenceService) -> int:
-    """Bytes of its own memory that one pod gives to keys and values beyond the accelerator."""
-    offload = service.spec.cache.offload
-    return (offload.memory or OFFLOAD_DEFAULT).whole if offload.kind in ("cpu", "lmcache", "mooncake") else 0
-
-
-def offload_bytes_of_rank(service: InferenceService, spread: Spread) -> int:
-    """Bytes that each process of a pod may take of them: one process an accelerator, and each makes a pool of its own."""
-    return offload_bytes(service) // spread.per_pod
-
-
-def shared_memory(per_pod: int, region: int = 0) -> Quantity:
-    """Size of /dev/shm where the user says nothing: 1Gi and 1Gi more for each accelerator, and what the engine keeps there."""
-    return Quantity(f"{1 + per_pod + ceil(region / GIB)}Gi")

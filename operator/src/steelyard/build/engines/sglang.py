@@ -15,6 +15,8 @@ from steelyard.api.service import InferenceService
 from steelyard.build.engines import accelerated
 from steelyard.build.engines.parts import POD_IDENTITY, PORTS, Body, Parts
 from steelyard.build.engines.weights import adapter_location, adapter_volumes, weights
+from steelyard.decide import pod_memory
+from steelyard.decide.pod_memory import Spread
 from steelyard.decide.site import Site
 
 GROUP_PORT = 29500
@@ -27,7 +29,7 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
     """Build the container of one role's engine."""
     del role
     model = weights(service, site, role_name)
-    spread = accelerated.spread(service, role_name, accelerator)
+    spread = pod_memory.spread(service, role_name, accelerator)
     volumes, mounts = adapter_volumes(service)
     drain, drained = accelerated.drain_command(service, role_name, GAUGES)
     args = ["--model-path", model.location, *(("--revision", model.revision) if model.revision else ())]
@@ -64,8 +66,8 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
         accelerators=spread.per_pod,
         nodes=spread.nodes,
         follower_args=tuple(follower),
-        extra_memory=accelerated.offload_bytes(service),
-        shared_memory=accelerated.shared_memory(spread.per_pod),
+        extra_memory=pod_memory.offload_bytes(service),
+        shared_memory=pod_memory.shared_memory(service, role_name, spread),
     )
 
 
@@ -110,7 +112,7 @@ def _batching(service: InferenceService, role_name: str) -> list[str]:
     ]
 
 
-def _cache(service: InferenceService, role_name: str, spread: accelerated.Spread) -> list[str]:
+def _cache(service: InferenceService, role_name: str, spread: Spread) -> list[str]:
     cache = service.spec.cache
     args: list[str] = []
     if cache.prefix_reuse is False:
@@ -123,7 +125,7 @@ def _cache(service: InferenceService, role_name: str, spread: accelerated.Spread
         events = {"publisher": "zmq", "endpoint": f"tcp://*:{EVENTS_PORT}", "topic": f"kv@{service.served_name}"}
         args += ["--kv-events-config", _json(events)]
     if cache.offload.kind in ("cpu", "mooncake"):
-        share = accelerated.offload_bytes_of_rank(service, spread)
+        share = pod_memory.offload_bytes_of_rank(service, spread)
         if cache.offload.kind == "mooncake":
             share //= 2  # what goes to the store passes through the process' own cache: one half for each
         gigabytes = max(1, share // 10**9)

@@ -16,6 +16,8 @@ from steelyard.api.service import InferenceService
 from steelyard.build.engines import accelerated
 from steelyard.build.engines.parts import POD_IDENTITY, PORTS, Parts
 from steelyard.build.engines.weights import weights
+from steelyard.decide import pod_memory
+from steelyard.decide.pod_memory import Spread
 from steelyard.decide.site import Site
 
 OPTIONS_FILE = "options.yaml"
@@ -31,7 +33,7 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
     """Build the container of one role's engine."""
     del role
     model = weights(service, site, role_name)
-    spread = accelerated.spread(service, role_name, accelerator)
+    spread = pod_memory.spread(service, role_name, accelerator)
     drain, drained = accelerated.drain_command(service, role_name, GAUGES, METRICS_PAGE)
     args = [model.location, *(("--revision", model.revision) if model.revision else ())]
     args += ["--served_model_name", service.served_name, "--host", "0.0.0.0", "--port", str(ENGINE_PORT)]
@@ -58,12 +60,12 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
         drain_command=drain,
         accelerators=spread.per_pod,
         nodes=spread.nodes,
-        extra_memory=accelerated.offload_bytes(service),
-        shared_memory=accelerated.shared_memory(spread.per_pod),
+        extra_memory=pod_memory.offload_bytes(service),
+        shared_memory=pod_memory.shared_memory(service, role_name, spread),
     )
 
 
-def options(service: InferenceService, role_name: str, spread: accelerated.Spread) -> dict[str, Any]:
+def options(service: InferenceService, role_name: str, spread: Spread) -> dict[str, Any]:
     """Give the file's content; only what a typed field says, or what serving needs."""
     spec, ways, batching = service.spec, service.spec.parallelism_of(role_name), service.spec.batching_of(role_name)
     found: dict[str, Any] = {
@@ -92,7 +94,7 @@ def options(service: InferenceService, role_name: str, spread: accelerated.Sprea
     return found
 
 
-def _cache(service: InferenceService, role_name: str, spread: accelerated.Spread) -> dict[str, Any]:
+def _cache(service: InferenceService, role_name: str, spread: Spread) -> dict[str, Any]:
     spec, cache = service.spec, service.spec.cache
     found: dict[str, Any] = {"free_gpu_memory_fraction": spec.engine.memory_utilization or MEMORY_UTILIZATION}
     kv = spec.quantization_of(role_name).kv_cache
@@ -105,7 +107,7 @@ def _cache(service: InferenceService, role_name: str, spread: accelerated.Spread
     if cache.kv_tokens is not None:
         found["max_tokens"] = cache.kv_tokens
     if cache.offload.kind == "cpu":
-        found["host_cache_size"] = accelerated.offload_bytes_of_rank(service, spread)
+        found["host_cache_size"] = pod_memory.offload_bytes_of_rank(service, spread)
     return found
 
 

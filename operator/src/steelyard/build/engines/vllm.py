@@ -16,6 +16,8 @@ from steelyard.build.engines import accelerated, vllm_cache
 from steelyard.build.engines.embedded import threads
 from steelyard.build.engines.parts import POD_IDENTITY, PORTS, Body, Parts
 from steelyard.build.engines.weights import adapter_location, adapter_volumes, weights
+from steelyard.decide import pod_memory
+from steelyard.decide.pod_memory import Spread
 from steelyard.decide.site import Site
 
 MEMORY_UTILIZATION = 0.9
@@ -33,7 +35,7 @@ LOAD_TYPES = {"fp8": "fp8_per_tensor", "int8": "int8_per_channel_weight_only", "
 def parts(service: InferenceService, role_name: str, role: Role, accelerator: Accelerator | None, site: Site) -> Parts:
     """Build the container of one role's engine."""
     model = weights(service, site, role_name)
-    spread = accelerated.spread(service, role_name, accelerator)
+    spread = pod_memory.spread(service, role_name, accelerator)
     volumes, mounts = adapter_volumes(service)
     drain, drained = accelerated.drain_command(service, role_name, GAUGES)
     cached = vllm_cache.wiring(service, role_name, spread, accelerator)
@@ -86,15 +88,13 @@ def parts(service: InferenceService, role_name: str, role: Role, accelerator: Ac
         nodes=spread.nodes,
         follower_args=tuple(follower),
         devices=accelerated.rdma_devices(service, spread.per_pod),
-        extra_memory=accelerated.offload_bytes(service),
-        shared_memory=accelerated.shared_memory(spread.per_pod, vllm_cache.region_bytes(service, role_name, spread)),
+        extra_memory=pod_memory.offload_bytes(service),
+        shared_memory=pod_memory.shared_memory(service, role_name, spread),
         capabilities=("IPC_LOCK",) if service.spec.transfer.network == "rdma" else (),
     )
 
 
-def _serving(
-    service: InferenceService, role_name: str, spread: accelerated.Spread, accelerator: Accelerator | None
-) -> list[str]:
+def _serving(service: InferenceService, role_name: str, spread: Spread, accelerator: Accelerator | None) -> list[str]:
     spec, ways = service.spec, service.spec.parallelism_of(role_name)
     args = ["--served-model-name", service.served_name, "--port", str(ENGINE_PORT)]
     args += ["--max-model-len", str(spec.model.context_length), "--shutdown-timeout", str(SHUTDOWN_SECONDS)]

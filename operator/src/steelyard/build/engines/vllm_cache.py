@@ -5,7 +5,6 @@ Several connectors at once are one MultiConnector, the hand-off first: it must s
 
 import json
 from dataclasses import dataclass, field
-from math import ceil
 from typing import Any
 
 from steelyard.api.accelerator import Accelerator
@@ -13,6 +12,8 @@ from steelyard.api.labels import EVENTS_PORT, KV_PORT, PREFILL
 from steelyard.api.service import InferenceService
 from steelyard.build.engines import accelerated
 from steelyard.build.engines.parts import Body
+from steelyard.decide import pod_memory
+from steelyard.decide.pod_memory import Spread
 from steelyard.decide.scale.spec import roles_may_change
 
 MOONCAKE_FILE = "mooncake.json"
@@ -34,9 +35,7 @@ class Wiring:
     files: dict[str, str] = field(default_factory=dict)
 
 
-def wiring(
-    service: InferenceService, role_name: str, spread: accelerated.Spread, accelerator: Accelerator | None
-) -> Wiring:
+def wiring(service: InferenceService, role_name: str, spread: Spread, accelerator: Accelerator | None) -> Wiring:
     """Wire up what the service's transfer and cache ask for in this role."""
     connectors: list[dict[str, Any]] = []
     env: list[Body] = []
@@ -46,7 +45,11 @@ def wiring(
         env += _nixl_env(service, accelerator)
     kind = service.spec.cache.offload.kind
     if kind == "cpu":
-        connectors.append(_connector("OffloadingConnector", cpu_bytes_to_use=_engine_bytes(service, role_name, spread)))
+        connectors.append(
+            _connector(
+                "OffloadingConnector", cpu_bytes_to_use=pod_memory.offload_bytes_of_core(service, role_name, spread)
+            )
+        )
     elif kind == "lmcache":
         connectors.append(_connector("LMCacheConnectorV1"))
         env += accelerated.lmcache_env(service, spread)
@@ -67,23 +70,6 @@ def wiring(
         args += ["--kv-events-config", _json({**events, "topic": f"kv@{service.served_name}"})]
         ports.append({"name": "events", "containerPort": EVENTS_PORT, "protocol": "TCP"})
     return Wiring(tuple(args), tuple(env), tuple(ports), files)
-
-
-def _engine_bytes(service: InferenceService, role_name: str, spread: accelerated.Spread) -> int:
-    """Bytes for all processes of one engine core, which divides them by their number: over all pods that it spans, and once for
-    each copy of the attention part, since each of these has a core of its own."""
-    ways = service.spec.parallelism_of(role_name)
-    return accelerated.offload_bytes_of_rank(service, spread) * (ways.tensor or 1) * (ways.pipeline or 1)
-
-
-def region_bytes(service: InferenceService, role_name: str, spread: accelerated.Spread) -> int:
-    """Bytes in /dev/shm of one pod: its connector to the pod's own memory keeps the blocks of an engine core in a file there, and
-    does not start where it finds less room than that (vllm/v1/kv_offload/cpu/shared_offload_region.py)."""
-    if service.spec.cache.offload.kind != "cpu":
-        return 0
-    ways = service.spec.parallelism_of(role_name)
-    cores = ceil(spread.per_pod / ((ways.tensor or 1) * (ways.pipeline or 1)))
-    return cores * _engine_bytes(service, role_name, spread)
 
 
 def _connector(name: str, **extra: Any) -> dict[str, Any]:
@@ -112,13 +98,13 @@ def _nixl_env(service: InferenceService, accelerator: Accelerator | None) -> lis
     ]
 
 
-def _mooncake_file(service: InferenceService, spread: accelerated.Spread) -> str:
+def _mooncake_file(service: InferenceService, spread: Spread) -> str:
     """Every process gives a segment of the store and reads this one file, so it tells the share of one."""
     offload = service.spec.cache.offload
     content = {
         "metadata_server": "P2PHANDSHAKE",
         "master_server_address": offload.address,
-        "global_segment_size": accelerated.offload_bytes_of_rank(service, spread),
+        "global_segment_size": pod_memory.offload_bytes_of_rank(service, spread),
         "protocol": service.spec.transfer.network,
         "device_name": "",
     }
