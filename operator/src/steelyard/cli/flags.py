@@ -1,7 +1,7 @@
 """Flags as they were typed: their names, whether they were given, and values that could never make sense."""
 
 from collections.abc import Iterable
-from math import isfinite
+from math import inf, isfinite
 
 import typer
 
@@ -36,16 +36,17 @@ def unused(typed: Iterable[str], flags: Iterable[str], cause: str, remedy: str) 
         raise ValueError(f"{', '.join(found)} {verb} no effect {cause}; {remedy}")
 
 
-def above_zero(flag: str, value: float | None) -> None:
-    """Raise ValueError where a number was given that is not finite and above 0."""
-    if value is not None and not (isfinite(value) and value > 0):
-        raise ValueError(f"{flag} is {value:g}; it must be a number above 0")
+def above_zero(flag: str, value: float | None, most: float = inf) -> None:
+    """Raise ValueError where a number was given that is not finite, not above 0, or above `most`."""
+    if value is not None and not (isfinite(value) and 0 < value <= most):
+        limit = "" if most == inf else f" and at most {most:.10g}"
+        raise ValueError(f"{flag} is {value:.10g}; it must be a number above 0{limit}")
 
 
 def within(flag: str, value: float | None, least: float, most: float) -> None:
     """Raise ValueError where a number was given that lies outside of its bounds."""
     if value is not None and not least <= value <= most:
-        raise ValueError(f"{flag} is {value:g}; it must lie between {least:g} and {most:g}")
+        raise ValueError(f"{flag} is {value:.10g}; it must lie between {least:.10g} and {most:.10g}")
 
 
 def objective(flag: str, value: float | None) -> None:

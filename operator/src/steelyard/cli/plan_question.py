@@ -28,6 +28,7 @@ from steelyard.sim.synthetic import Load
 
 LEAST_REQUESTS, MOST_REQUESTS = 1000, 5000
 LIFETIMES = 4  # of a request, that a play lasts: a service fills up before it settles
+MOST_RATE = 100_000.0  # requests per second
 LEAST_CONTEXT, MOST_CONTEXT = 16, 16_777_216  # of spec.model.contextLength
 MOST_VARIATION = 5.0  # lengths that differ by a factor of 150, two times in three
 PLACES = {  # of settings, in messages: the flag and the field that each comes from
@@ -120,9 +121,9 @@ def _check(asked: Asked) -> None:
     ):
         if value is not None and value not in names:
             raise ValueError(f"{flag} is {value!r}; there are {', '.join(names)}")
-    flags.above_zero("--rate", asked.rate)
-    flags.above_zero("--prompt-tokens", asked.prompt)
-    flags.above_zero("--output-tokens", asked.answer)
+    flags.above_zero("--rate", asked.rate, MOST_RATE)
+    flags.above_zero("--prompt-tokens", asked.prompt, MOST_CONTEXT)
+    flags.above_zero("--output-tokens", asked.answer, MOST_CONTEXT)
     flags.within("--variation", asked.spread, 0, MOST_VARIATION)
     flags.within("--context-length", asked.context, LEAST_CONTEXT, MOST_CONTEXT)
     flags.objective("--ttft", asked.ttft)
@@ -143,13 +144,11 @@ def _model(asked: Asked, service: InferenceService | None) -> tuple[str, str, Sh
     if asked.config is not None:
         name = asked.model or (service.spec.model.uri if service else asked.config.stem)
         uri = name if "://" in name else f"hf://{name}" if "/" in name else "pvc://models"
+        content = _config(asked.config)
         try:
-            content = json_of(asked.config)
             return name, uri, configs.read(content), configs.checkpoint_format(content) or "none"
-        except (AttributeError, TypeError) as failure:  # a value of another kind than config.json has there
+        except (AttributeError, TypeError, ValueError, ArithmeticError) as failure:  # a value that cannot be one there
             raise ValueError(f"--config {asked.config}: is no model's config.json: {failure}") from failure
-        except ValueError as failure:
-            raise ValueError(f"--config {asked.config}: {failure}") from failure
     if asked.model is not None:
         repository = asked.model.removeprefix("hf://").split("@")[0]
         found = models.known(repository)
@@ -168,6 +167,13 @@ def _model(asked: Asked, service: InferenceService | None) -> tuple[str, str, Sh
             " give the file with --config"
         )
     return service.served_name, service.spec.model.uri, known[0], known[1]
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        return json_of(path)
+    except ValueError as failure:
+        raise ValueError(f"--config {failure}") from failure
 
 
 def _names(asked: Asked, service: InferenceService | None, known: dict[str, Accelerator | None]) -> tuple[str, ...]:

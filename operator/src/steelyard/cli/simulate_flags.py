@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 from steelyard.cli.flags import above_zero, objective, unused, within
 from steelyard.cli.simulated import Setting
-from steelyard.sim.load import PATTERNS, Wanted
+from steelyard.sim.load import PATTERN_SECONDS, PATTERNS, Wanted
 
+MOST_REQUESTS = 20_000_000  # some twenty minutes of playing
 MOST_VARIATION = 5.0  # lengths that differ by a factor of 150, two times in three
 LEAST_BURSTINESS, MOST_BURSTINESS = 0.01, 100.0
 OTHERS = ("--other-rate", "--other-prompt-tokens", "--other-output-tokens")
@@ -77,6 +78,11 @@ def _load(wanted: Wanted) -> None:
         ("--scale", wanted.scale),
     ):
         above_zero(flag, value)
+    seconds = PATTERN_SECONDS if wanted.duration is None else wanted.duration
+    rate = max(wanted.rate, wanted.other_rate or 0.0)
+    if wanted.pattern is not None and rate * seconds * wanted.scale > MOST_REQUESTS:
+        told = f"{rate:g} requests/s for {seconds:g} s and --scale {wanted.scale:g} are more than {MOST_REQUESTS:,} requests"
+        raise ValueError(f"--rate: {told}, which takes too long to play; lower one, or give a shorter --duration")
     within("--variation", wanted.variation, 0, MOST_VARIATION)
     within("--burstiness", wanted.burstiness, LEAST_BURSTINESS, MOST_BURSTINESS)
     within("--swing", wanted.swing, 0, 1)

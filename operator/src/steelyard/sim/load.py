@@ -11,6 +11,7 @@ from steelyard.sim.synthetic import Load
 
 PATTERNS = ("poisson", "gamma", "sinusoid", "alternating")
 SERVEGEN_HOURS = 24
+PATTERN_SECONDS = 600.0  # of a pattern, where no duration is given
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def _read(wanted: Wanted) -> Iterator[Arrival]:
 def _made_up(wanted: Wanted) -> Callable[[], Iterator[Arrival]]:
     if wanted.pattern not in PATTERNS:
         raise ValueError(f"pattern is {wanted.pattern!r}; there are {', '.join(PATTERNS)}")
-    seconds = 600.0 if wanted.duration is None else wanted.duration
+    seconds = PATTERN_SECONDS if wanted.duration is None else wanted.duration
     cv = wanted.burstiness if wanted.pattern != "poisson" else 1.0
     load = Load(wanted.rate, wanted.prompt_tokens, wanted.output_tokens, cv, wanted.variation)
     if wanted.pattern == "sinusoid":
