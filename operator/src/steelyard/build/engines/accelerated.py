@@ -4,12 +4,14 @@ from importlib import resources
 from math import ceil
 
 from steelyard.api.labels import DECODE, ENGINE_PORT, PREFILL
+from steelyard.api.model import HubSource
 from steelyard.api.service import InferenceService
 from steelyard.build.engines.parts import Body
 from steelyard.catalog.engines import ENGINES, version_told
 from steelyard.catalog.formats import WEIGHTS
 from steelyard.catalog.versions import Version, version
 from steelyard.decide import pod_memory
+from steelyard.decide.feasibility.service import known_shape
 from steelyard.decide.pod_memory import Spread
 
 SETTINGS = "/etc/steelyard"
@@ -20,9 +22,11 @@ DRAIN_SCRIPT = (resources.files(__package__) / "drain_script.py").read_text(enco
 KV_LEASE_SECONDS = 30
 EXIT_SECONDS = 30  # from the end of the drain to the end of the process, weights and graphs being freed
 
-# A start: image's libraries, compiling and graph capture, then the weights at the speed of a slow volume or network.
+# A start: image's libraries, compiling and graph capture, then the weights at the speed of a slow volume, or of a hub that is
+# far away where the engine itself fetches them.
 BASE_START_SECONDS = 600
 READ_BYTES_PER_SECOND = 200e6
+FETCHED_BYTES_PER_SECOND = 50e6
 UNKNOWN_START_SECONDS = 3600
 SIXTEEN_BITS = 16
 
@@ -47,14 +51,22 @@ def hands_over(role_name: str) -> bool:
 
 
 def startup_seconds(service: InferenceService, role_name: str) -> int:
-    """Longest time a start may take, by the bytes of the weights; an hour where the model's size is not known."""
-    shape = service.spec.model.shape
-    if shape is None or shape.parameters is None:
+    """Longest time a start may take, by the bytes of the weights; an hour where the model's size is not known.
+
+    The size is that which the service writes, else the catalogue's for a model of that name. A cache is filled before the start.
+    """
+    model, known = service.spec.model, known_shape(service.spec.model)
+    written = model.shape.parameters if model.shape is not None else None
+    parameters = written or (known[0].parameters if known is not None else None)
+    if parameters is None:
         return UNKNOWN_START_SECONDS
-    written = service.spec.quantization_of(role_name)
-    name = written.weights or "auto"
-    bits = WEIGHTS[name].bits if written.source != "Load" and name in WEIGHTS else SIXTEEN_BITS
-    return BASE_START_SECONDS + ceil(shape.parameters * bits / 8 / READ_BYTES_PER_SECOND)
+    wish = service.spec.quantization_of(role_name)
+    stored = known[1] if known is not None else None
+    name = (stored if wish.source == "Load" or wish.weights in (None, "auto") else wish.weights) or "none"
+    bits = WEIGHTS[name].bits if name in WEIGHTS else SIXTEEN_BITS
+    fetched = isinstance(model.source, HubSource) and model.cache.kind == "none" and wish.source != "Job"
+    rate = FETCHED_BYTES_PER_SECOND if fetched else READ_BYTES_PER_SECOND
+    return BASE_START_SECONDS + ceil(parameters * bits / 8 / rate)
 
 
 def lmcache_env(service: InferenceService, spread: Spread) -> tuple[Body, ...]:
