@@ -90,6 +90,7 @@ def told(folder: Path, arguments: tuple[str, ...], status: int, words: tuple[str
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("--accelerator", "[/x]"), ("--accelerator is '[/x]'",)),
         (("--engine", "foo"), ("--engine is 'foo'", "vllm, sglang, tensorrt-llm")),
         (("--weights", "foo"), ("--weights is 'foo'", "fp8, int8")),
         (("--kv-cache", "foo"), ("--kv-cache is 'foo'", "fp8, int8")),
@@ -311,6 +312,9 @@ def test_hardware_that_cannot_be_read_is_told(folder: Path, command: str, file: 
             (*SERVED, "--pattern", "alternating", "--swing", "0.3"),
             ("--swing has no effect with --pattern alternating",),
         ),
+        ((*MADE_UP, "--policy", "[/x]"), ("--policy '[/x]' is unknown", "there are ours")),
+        ((*MADE_UP, "--replicas", "[bold]"), ("--replicas has replicas '[bold]'", "write prefill:decode")),
+        ((*MADE_UP, "--policy", "static=0:1"), ("--policy 'static=0:1' has replicas '0:1'", "write prefill:decode")),
         ((*MADE_UP, "--policy", "hpa-queue,target=0"), ("target is 0", "above 0")),
         ((*MADE_UP, "--policy", "hpa-queue,target=nan"), ("target is nan",)),
         ((*MADE_UP, "--policy", "hpa-queue,window=-1"), ("window is -1",)),

@@ -134,7 +134,7 @@ def test_every_kind_of_load_runs_and_repeats(profile, load):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "either a trace or a pattern"),
+        ((), "either --trace or --pattern"),
         (("--pattern", "poisson"), "--service with a manifest, or --profile"),
         (("--pattern", "squares", "-f", SERVICE), "there are poisson, gamma, sinusoid, alternating"),
         (("--trace", "nowhere.csv", "-f", SERVICE), "nowhere.csv: No such file"),

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 import yaml
 from rich.console import Console
+from rich.markup import escape
 
 from steelyard.catalog.engines import ENGINES
 from steelyard.cli import flags, outputs
@@ -169,7 +170,7 @@ def plan_command(
         typer.echo(str(failure), err=True)
         raise typer.Exit(REFUSED) from failure
     except ValueError as failure:
-        errors.print(f"[red]error:[/red] {failure}", highlight=False)
+        errors.print(f"[red]error:[/red] {escape(str(failure))}", highlight=False, soft_wrap=True)
         raise typer.Exit(UNUSABLE) from failure
     if found.chosen.both < question.question.goal.attainment:
         typer.echo("nothing keeps the promise in play; the figures are those of what comes nearest", err=True)

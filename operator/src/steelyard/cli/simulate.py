@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from steelyard.cli import outputs
@@ -171,7 +172,7 @@ def simulate_command(
         typer.echo(str(failure), err=True)
         raise typer.Exit(UNUSABLE) from failure
     except ValueError as failure:
-        console.print(f"[red]error:[/red] {failure}", highlight=False)
+        console.print(f"[red]error:[/red] {escape(str(failure))}", highlight=False, soft_wrap=True)
         raise typer.Exit(UNUSABLE) from failure
 
 

@@ -41,9 +41,9 @@ class Wanted:
 def arrivals(wanted: Wanted) -> Callable[[], Iterator[Arrival]]:
     """Give a function that plays the load from its start, as often as it is called. Raises ValueError."""
     if (wanted.trace is None) == (wanted.pattern is None):
-        raise ValueError("say what arrives: either a trace or a pattern")
+        raise ValueError("say what arrives: either --trace or --pattern")
     if wanted.scale <= 0:
-        raise ValueError(f"scale is {wanted.scale}; it must be above 0")
+        raise ValueError(f"--scale is {wanted.scale}; it must be above 0")
     if wanted.trace is not None:
         return lambda: _scaled(_read(wanted), wanted)
     play = _made_up(wanted)
@@ -62,7 +62,7 @@ def _read(wanted: Wanted) -> Iterator[Arrival]:
 
 def _made_up(wanted: Wanted) -> Callable[[], Iterator[Arrival]]:
     if wanted.pattern not in PATTERNS:
-        raise ValueError(f"pattern is {wanted.pattern!r}; there are {', '.join(PATTERNS)}")
+        raise ValueError(f"--pattern is {wanted.pattern!r}; there are {', '.join(PATTERNS)}")
     seconds = PATTERN_SECONDS if wanted.duration is None else wanted.duration
     cv = wanted.burstiness if wanted.pattern != "poisson" else 1.0
     load = Load(wanted.rate, wanted.prompt_tokens, wanted.output_tokens, cv, wanted.variation)

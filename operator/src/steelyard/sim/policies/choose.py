@@ -39,13 +39,13 @@ def choose(text: str, engine: Engine, asked: law.Service) -> Chosen:
     name, _, ratio = head.partition("=")
     if name == "static":
         if settings:
-            raise ValueError(f"policy {text!r}: static takes a ratio only, such as static=5:1")
-        return Chosen(text, Static, replicas(ratio) if ratio else None)
+            raise ValueError(f"--policy {text!r}: static takes a ratio only, such as static=5:1")
+        return Chosen(text, Static, replicas(ratio, f"--policy {text!r}") if ratio else None)
     if name not in NAMES or ratio:
-        raise ValueError(f"policy {head!r} is unknown; there are {', '.join(NAMES)}")
+        raise ValueError(f"--policy {head!r} is unknown; there are {', '.join(NAMES)}")
     if name == "ours":
         if settings:
-            raise ValueError(f"policy {text!r}: ours has one default for all, and takes no settings")
+            raise ValueError(f"--policy {text!r}: ours has one default for all, and takes no settings")
         return Chosen(text, lambda: Law(asked))
     kind = RIVALS[name]
     limits = asked.limits
@@ -58,15 +58,17 @@ def choose(text: str, engine: Engine, asked: law.Service) -> Chosen:
     return Chosen(text, lambda: kind(engine, bounds, **values))
 
 
-def replicas(text: str) -> dict[str, int]:
-    """Read `6:1` (prefill:decode) or `8` (aggregated). Raises ValueError."""
+def replicas(text: str, flag: str = "--replicas") -> dict[str, int]:
+    """Read `6:1` (prefill:decode) or `8` (aggregated). Raises ValueError that begins with the flag."""
     parts = text.split(":")
     try:
         counts = [int(part) for part in parts]
     except ValueError:
         counts = []
     if not 1 <= len(counts) <= 2 or min(counts) < 1:
-        raise ValueError(f"replicas {text!r}: write prefill:decode, such as 6:1, or one number for aggregated replicas")
+        raise ValueError(
+            f"{flag} has replicas {text!r}: write prefill:decode, such as 6:1, or one number for aggregated replicas"
+        )
     return {AGGREGATED: counts[0]} if len(counts) == 1 else {PREFILL: counts[0], DECODE: counts[1]}
 
 
@@ -77,11 +79,11 @@ def _settings(text: str, kind: type[Rival], settings: list[str]) -> dict[str, An
         key, _, value = setting.partition("=")
         key = key.replace("-", "_")
         if key not in known:
-            raise ValueError(f"policy {text!r}: setting {key!r} is unknown; there are {', '.join(known)}")
+            raise ValueError(f"--policy {text!r}: setting {key!r} is unknown; there are {', '.join(known)}")
         try:
             values[key] = float(value)
         except ValueError as failure:
-            raise ValueError(f"policy {text!r}: {key} is {value!r}; expected a number") from failure
+            raise ValueError(f"--policy {text!r}: {key} is {value!r}; expected a number") from failure
         if not isfinite(values[key]) or values[key] < 0 or (values[key] == 0 and key not in _MAY_BE_ZERO):
-            raise ValueError(f"policy {text!r}: {key} is {value}; it must be a number above 0")
+            raise ValueError(f"--policy {text!r}: {key} is {value}; it must be a number above 0")
     return values
