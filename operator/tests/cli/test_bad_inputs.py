@@ -192,6 +192,7 @@ def test_what_is_written_for_an_engine_is_what_the_operator_takes(tmp_path: Path
         image = ("--engines", "tensorrt-llm=registry.example/trt:1.3.0") if engine == "tensorrt-llm" else ()
         rendered = CliRunner().invoke(app, ["render", "-f", str(file), *image])
         assert rendered.exit_code == 0, rendered.output
+        assert ("engine tensorrt-llm has no default image" in file.read_text()) == bool(image), "its reader is told too"
         apart = engine in ("vllm", "simulated")
         assert ("Disaggregated is not planned" in planned.stdout) != apart
         assert apart or yaml.safe_load(file.read_text())["spec"]["topology"] == "Aggregated"
@@ -368,6 +369,13 @@ def test_crds_tell_where_they_cannot_be_written(folder: Path, flag: str) -> None
 )
 def test_a_kubeconfig_that_is_none_is_told(folder: Path, file: str) -> None:
     told(folder, ("explain", "x", "--kubeconfig", f"@{file}"), 2, ())
+
+
+def test_a_replica_may_die_while_a_trace_is_quiet() -> None:
+    """Nothing arrives in the example's third minute; the failure is within --duration all the same."""
+    result = CliRunner().invoke(app, [*TRACED, "--fail", "decode@2m", "--duration", "3m", "--json", "-"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["requests"] > 0
 
 
 def test_a_trace_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ def manifest(question: Planned, found: Rehearsed) -> str:
     written = question.service.spec if question.service is not None else None
     if found.option.aggregated and written is not None and written.prefill and written.decode:
         head += "# The blocks of prefill and decode are joined; where both set a field, decode's stands.\n"
+    head += "".join(f"# {note}\n" for note in question.question.notes)
     body = _body(question, found, goal.attainment * 100)
     return head + yaml.safe_dump(body, sort_keys=False, width=120)
 

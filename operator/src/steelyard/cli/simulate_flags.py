@@ -89,7 +89,7 @@ def _load(wanted: Wanted) -> None:
 
 
 def check_failures(moments: Mapping[str, float], wanted: Wanted, last: float) -> None:
-    """Refuse failures after the last arrival, at `last` seconds: nobody would be there to be hurt.
+    """Refuse failures after the duration that was asked for, or else the last arrival, at `last` seconds: nothing is played then.
 
     `moments` holds the seconds of each --fail as it was written.
     """
@@ -99,5 +99,5 @@ def check_failures(moments: Mapping[str, float], wanted: Wanted, last: float) ->
                 f"--fail {text} comes after --duration {wanted.duration:g}s, so it has no effect; name an earlier time, or"
                 " a longer duration"
             )
-        if at > last:
+        if wanted.duration is None and at > last:
             raise ValueError(f"--fail {text} comes after the last arrival, at {last:.0f}s; name an earlier time")
