@@ -151,7 +151,7 @@ def test_the_catalogue_is_admitted(name: str) -> None:
         ({"decode": {"replicas": {"min": 0}}}, "minimum"),
         ({"decode": {"replica": {"min": 1}}}, "'replica' was unexpected"),
         ({"engine": {"name": "ollama"}}, "not one of"),
-        ({"model": {"uri": "http://example.org/x"}}, "does not match"),
+        ({"model": {"uri": "http://example.org/x"}}, "write hf://OWNER/NAME[@REVISION], oci://"),
         ({"objectives": {"timeToFirstToken": "500 ms"}}, "does not match"),
         ({"objectives": {"attainment": 100}}, "100"),
         ({"engine": {"args": ["x" * 5000]}}, "too long"),

@@ -278,6 +278,25 @@ def test_a_spec_of_another_versions_schema_is_refused_with_field_and_value() -> 
     assert "ftp://x" in message(found[1])
 
 
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (
+            {"model": {"uri": "hf://Qwen"}},
+            "spec.model.uri: hf://Qwen: write hf://OWNER/NAME[@REVISION], oci://NAME:TAG",
+        ),
+        ({"model": {"uri": "ftp://x/y"}}, "spec.model.uri: ftp://x/y: write hf://"),
+        ({"model": {"servedName": "my model"}}, "spec.model.servedName: my model: write letters, digits and"),
+        ({"engine": {"version": "v0.32"}}, "spec.engine.version: v0.32: write two or three numbers, such as 0.32"),
+    ],
+)
+def test_a_text_of_another_form_is_refused_in_words(spec: dict[str, Any], says: str) -> None:
+    """A pattern of hundreds of characters tells nobody how to write one."""
+    _, found = read(service_body(spec))
+    assert says in message(found)
+    assert "^" not in message(found)
+
+
 def test_long_messages_are_cut() -> None:
     args = [f"--port={'9' * 100}"] * 64
     assert len(message(refusals(service({"engine": {"args": args}}), KNOWN))) <= MESSAGE_LIMIT

@@ -4,11 +4,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from steelyard.api.forms import Form
 from steelyard.api.quantities import Duration
 from steelyard.api.record import Record
 
 EngineName = Literal["llama-cpp", "simulated", "vllm", "sglang", "tensorrt-llm"]
 Strategy = Literal["static", "dynamic", "continuous", "chunked"]
+
+VERSION = Form(r"[0-9]{1,4}[.][0-9]{1,4}([.][0-9]{1,4})?", "write two or three numbers, such as 0.32 or 0.32.0")
 
 EnvName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
 ObjectKey = Annotated[str, Field(min_length=1, max_length=253)]
@@ -75,7 +78,7 @@ class Engine(Record):
     nothing and keeps the time of the named accelerator, to rehearse objectives and scaling without hardware. vllm,
     sglang, tensorrt-llm: those engines, on accelerators. docs/reference/engines.md says which setting each of them has.
     Default llama-cpp."""
-    version: Annotated[str, Field(max_length=32, pattern=r"^[0-9]{1,4}[.][0-9]{1,4}([.][0-9]{1,4})?$")] | None = None
+    version: Annotated[str, Field(max_length=32), VERSION] | None = None
     """Version of the engine, by which flags and abilities are judged; write it where `image` holds another one than the
     operator's. Default: what the tag of the image tells, where its first number is that of the operator's version of this
     engine, else that version. Without `image` it must be of the release that the installation has an image of; that is judged

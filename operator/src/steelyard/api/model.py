@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from steelyard.api.forms import Form
 from steelyard.api.record import Record
 
 _SEGMENT = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"  # never "..": a path cannot leave the folder of the weights
@@ -13,6 +14,15 @@ _OCI = rf"oci://(([A-Za-z0-9.-]+:[0-9]+/)?[a-z0-9][a-z0-9._/-]*:[A-Za-z0-9_][A-Z
 _PVC = rf"pvc://([a-z0-9]([-a-z0-9.]*[a-z0-9])?){_PATH}"
 _S3 = rf"s3://([a-z0-9][a-z0-9.-]{{1,61}}[a-z0-9]){_PATH}"
 _HUB = r"hf://([A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*)(@([A-Za-z0-9][A-Za-z0-9._/-]*))?"
+
+URI = Form(
+    rf"{_OCI}|{_PVC}|{_HUB}|{_S3}",
+    "write hf://OWNER/NAME[@REVISION], oci://NAME:TAG[@DIGEST][/PATH], pvc://CLAIM[/PATH] or s3://BUCKET[/PATH]",
+)
+ADAPTER_URI = Form(rf"{_PVC}|{_HUB}", "write hf://OWNER/NAME or pvc://CLAIM/PATH")
+SERVED_NAME = Form(
+    r"[A-Za-z0-9][A-Za-z0-9._/:+-]*", "write letters, digits and . _ / : + - alone, the first a letter or digit"
+)
 
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 
@@ -69,7 +79,7 @@ class Adapter(Record):
 
     name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     """Name in the OpenAI API."""
-    uri: Annotated[str, Field(min_length=7, max_length=512, pattern=rf"^({_PVC}|{_HUB})$")]
+    uri: Annotated[str, Field(min_length=7, max_length=512), ADAPTER_URI]
     """Where it is: hf://OWNER/NAME, whose newest revision the pod fetches, or pvc://CLAIM/PATH, a claim of the service's
     namespace."""
     rank: Literal[8, 16, 32, 64, 128, 256, 320, 512] | None = None
@@ -152,22 +162,13 @@ class ModelCache(Record):
 class ModelSpec(Record):
     """The model that is served."""
 
-    uri: Annotated[
-        str,
-        Field(
-            min_length=7,
-            max_length=1024,
-            pattern=rf"^({_OCI}|{_PVC}|{_HUB}|{_S3})$",
-        ),
-    ]
+    uri: Annotated[str, Field(min_length=7, max_length=1024), URI]
     """Where the weights are. oci://NAME:TAG[@DIGEST][/PATH] is an image that holds them under /weights; pvc://CLAIM[/PATH] is a
     claim in the service's namespace, mounted read-only; hf://OWNER/NAME[@REVISION] is a repository of a model hub,
     fetched by the pod; s3://BUCKET[/PATH] is read by the pod from an object store. PATH
     leads to one file or folder. Which of them an engine takes is in
     docs/reference/engines.md. The operator itself never fetches a URI."""
-    served_name: (
-        Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:+-]*$")] | None
-    ) = None
+    served_name: Annotated[str, Field(min_length=1, max_length=256), SERVED_NAME] | None = None
     """Name of the model in the OpenAI API, as clients send it. Default: the name of the InferenceService."""
     context_length: Annotated[int, Field(ge=16, le=16_777_216)] = 2048
     """Most tokens of one request, prompt and answer together. Default 2048."""

@@ -9,6 +9,7 @@ would stay empty there is no default at all.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from steelyard.api.forms import WORDS
 from steelyard.api.record import Free, Record
 
 Schema = dict[str, Any]
@@ -55,6 +56,8 @@ class _Walk:
             schema["description"] = " ".join(description.split())
         schema.update({key: source[key] for key in _COPIED if key in source})
         schema.update({key: value for key, value in source.items() if key.startswith("x-kubernetes-")})
+        if WORDS in source:
+            del schema["pattern"]  # a rule says it
         if "const" in source:
             schema["enum"] = [source["const"]]
         if schema.get("type") == "integer":

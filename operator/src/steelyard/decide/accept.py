@@ -52,7 +52,7 @@ def unreadable(error: ValidationError) -> tuple[Refusal, ...]:
     found = []
     for detail in error.errors(include_url=False):
         field = ".".join(str(part) for part in detail["loc"])
-        found.append(Refusal(Reason.INVALID_SPEC, field, _input(detail), detail["msg"]))
+        found.append(Refusal(Reason.INVALID_SPEC, field, _input(detail), detail["msg"].removeprefix("Value error, ")))
     return tuple(found)
 
 
