@@ -58,6 +58,10 @@ REFUSED: list[tuple[str, dict[str, Any], Reason, str, list[str]]] = [
     ("a /dev/shm that what is offloaded does not fit",
      {**VLLM, "cache": {"offload": {"kind": "cpu", "memory": "100Gi"}}, "decode": {"sharedMemory": "8Gi"}},
      Reason.INVALID_SPEC, "spec.decode.sharedMemory", ["8Gi", "100Gi", "at least 102Gi"]),
+    ("less than a gigabyte for each accelerator, which sglang cannot count",
+     {**VLLM, "engine": {"name": "sglang"}, "topology": "Aggregated", "parallelism": {"tensor": 4},
+      "cache": {"offload": {"kind": "cpu", "memory": "3Gi"}}},
+     Reason.INVALID_SPEC, "spec.cache.offload.memory", ["3Gi", "at least 4Gi"]),
     # vllm-project/production-stack (C30): the count of accelerators is derived, never written by hand.
     ("C30", simulated({"prefill": {"resources": {"limits": {"nvidia.com/gpu": 2}}}}), Reason.ENGINE_SETTING_CONFLICT,
      "spec.prefill.resources.limits.nvidia.com/gpu", ["2", "spec.accelerator"]),

@@ -13,6 +13,7 @@ from steelyard.api.service import InferenceService
 from steelyard.catalog.engines import ENGINES
 
 GIB = 1 << 30
+GIGABYTE = 10**9
 OFFLOAD_DEFAULT = Quantity("16Gi")
 LEAST = GIB  # bytes of an engine's own processes: libraries, tokenizer and queues of the smallest model take more
 
@@ -69,17 +70,24 @@ def shared_memory(service: InferenceService, role_name: str, of: Spread) -> Quan
 
 
 def found(service: InferenceService, role_name: str, accelerator: Accelerator | None) -> Iterator[Finding]:
-    """Find a /dev/shm that cannot hold what is offloaded there, and a limit that cannot hold /dev/shm and the engine."""
+    """Find a share that an engine cannot count, a /dev/shm that cannot hold what is offloaded there, and a limit that cannot hold
+    /dev/shm and the engine."""
     role, engine = service.spec.roles[role_name], ENGINES[service.spec.engine.name]
     if engine.backend:
         return  # it has no /dev/shm unless the user wants one, and says itself what does not fit
     of = spread(service, role_name, accelerator)
+    if service.spec.engine.name == "sglang" and service.spec.cache.offload.kind in ("cpu", "mooncake"):
+        least = of.per_pod * GIGABYTE * (2 if service.spec.cache.offload.kind == "mooncake" else 1)
+        if offload_bytes(service) < least:
+            problem = "sglang takes whole gigabytes for each accelerator of a pod"
+            problem += f"; raise it to at least {_gibibytes(least)}"
+            yield "spec.cache.offload.memory", str(service.spec.cache.offload.memory), problem
     region = region_bytes(service, role_name, of)
     shared = role.shared_memory or shared_memory(service, role_name, of)
     if shared.whole <= region:
-        least = shared_memory(service, role_name, of)
+        roomy = shared_memory(service, role_name, of)
         problem = (
-            f"vllm keeps what it offloads there, {_gibibytes(region)}; raise it to at least {least}, or leave it out"
+            f"vllm keeps what it offloads there, {_gibibytes(region)}; raise it to at least {roomy}, or leave it out"
         )
         yield f"spec.{role_name}.sharedMemory", str(shared), problem
         return

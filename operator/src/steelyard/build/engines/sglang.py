@@ -128,7 +128,7 @@ def _cache(service: InferenceService, role_name: str, spread: Spread) -> list[st
         share = pod_memory.offload_bytes_of_rank(service, spread)
         if cache.offload.kind == "mooncake":
             share //= 2  # what goes to the store passes through the process' own cache: one half for each
-        gigabytes = max(1, share // 10**9)
+        gigabytes = share // pod_memory.GIGABYTE
         args += ["--enable-hierarchical-cache", "--hicache-size", str(gigabytes)]
     if cache.offload.kind == "mooncake":
         store = {
