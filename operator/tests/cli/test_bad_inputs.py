@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from operator_bodies import merged, service_body
+from profiles import PROFILE
 from steelyard.cli.main import app
 from typer.testing import CliRunner
 
@@ -22,14 +23,6 @@ TRACED = (*SERVED, "--trace", TRACE)
 MADE_UP = (*SERVED, "--pattern", "poisson", "--duration", "10s")
 
 BINARY = b"\xff\xfe\x00\x01"
-PROFILE = {
-    "startupSeconds": 5.0,
-    "kvTokens": 100_000,
-    "prefill": {"a": 0.01, "b": 5e-5, "c": 0.0},
-    "decode": {"g0": 0.01, "g1": 0.02, "g2": 0.0, "g3": 1e-4},
-    "transferBytesPerSecond": 1e10,
-    "bytesPerToken": 100_000,
-}
 FILES: dict[str, bytes] = {
     "bin.yaml": BINARY,
     "list-without-items.yaml": b"kind: List\n",

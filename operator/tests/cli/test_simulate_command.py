@@ -12,20 +12,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from profiles import PROFILE
 from steelyard.cli.main import app
 from typer.testing import CliRunner
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 SERVICE = EXAMPLES / "simulated.yaml"
 TRACE = EXAMPLES / "trace.csv"
-PROFILE = {
-    "startupSeconds": 5.0,
-    "kvTokens": 100_000,
-    "prefill": {"a": 0.01, "b": 5e-5, "c": 0.0},
-    "decode": {"g0": 0.01, "g1": 0.02, "g2": 0.0, "g3": 1e-4},
-    "transferBytesPerSecond": 1e10,
-    "bytesPerToken": 100_000,
-}
 
 
 def steelyard(*arguments):
