@@ -291,6 +291,12 @@ CASES: tuple[tuple[str, str, dict[str, Any], dict[str, Any]], ...] = (
         {"by_engines": True, "arrivals": None, "uncached_rate": None},
     ),
     (
+        "another router, and a gateway that is down",
+        "what came past it comes past it still",
+        {"change": PAST_US, "of": pods(gateways=()), "kept": replace(STEADY, passed_by=True)},
+        {"by_engines": True, "uncached_rate": 1400.0},
+    ),
+    (
         "a gateway counts again",
         "the other router is gone",
         {"arrivals": (0.0,) * 959 + (9.0,), "change": PAST_US, "kept": replace(STEADY, passed_by=True)},

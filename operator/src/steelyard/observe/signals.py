@@ -137,13 +137,14 @@ class _Look:
     def passed_by(self, arrivals: tuple[float, ...] | None) -> bool:
         """Whether requests reach the prefill replicas from elsewhere: no gateway has counted one for minutes, and they work.
 
-        From then on until a gateway counts one: a replica that is too young to have rates changes nothing.
+        From then on until a gateway counts one: a replica that is too young to have rates changes nothing, nor does a gateway
+        that is down.
         """
         counted = self._readings.value("arrivals", *self._key)
-        if not self._pods.gateways or counted or (arrivals is not None and any(arrivals)):
+        if counted or (arrivals is not None and any(arrivals)):
             return False
-        if self._kept.passed_by:
-            return True
+        if self._kept.passed_by or not self._pods.gateways:
+            return self._kept.passed_by
         return counted == 0 and arrivals is not None and bool(self._on_prefill("prefills"))
 
     def lengths(self, arrivals: tuple[float, ...] | None) -> Kept:
